@@ -1,5 +1,5 @@
-//! What the protocol costs: two queue pairs that hand each other their packets, with memory that is one slice and queues
-//! that are nearly nothing.
+//! What the protocol costs: two queue pairs that hand each other their packets, with memory that is
+//! one slice and queues that are nearly nothing.
 #![allow(missing_docs, reason = "what the macros of criterion make has none")]
 
 use std::time::{Duration, Instant};
@@ -343,8 +343,8 @@ fn messages(c: &mut Criterion) {
     }
 }
 
-/// The two sides of the same by themselves, in lists, so that the clock read around each piece (two for a list and its ACKs) does not
-/// count for much.
+/// The two sides of the same by themselves, in lists, so that the clock read around each piece (two
+/// for a list and its ACKs) does not count for much.
 fn sides(c: &mut Criterion) {
     for (name, side) in [("requester", REQUESTER), ("responder", RESPONDER)] {
         let mut group = c.benchmark_group(name);

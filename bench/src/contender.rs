@@ -114,7 +114,8 @@ pub enum Program {
         args: String,
         way: Way,
     },
-    /// `rnic bench`: a ping-pong beside a bulk transfer of the same two processes. perftest has one or the other.
+    /// `rnic bench`: a ping-pong beside a bulk transfer of the same two processes. perftest has one
+    /// or the other.
     Beside {
         way: Way,
     },

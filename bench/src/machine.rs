@@ -1,9 +1,10 @@
-//! What the numbers depend on: the machine, how far apart its two processors are at the moment, what the kernel and memory
-//! cost, and who else ran.
+//! What the numbers depend on: the machine, how far apart its two processors are at the moment,
+//! what the kernel and memory cost, and who else ran.
 //!
-//! A virtual machine's processors may lie on one or on two L3 complexes of the host, and move; the round trip of a cache
-//! line between them tells. All numbers here depend on it, by up to five times. And the host's other guests may take the L3:
-//! then a load that would find its line there goes to memory, which no counter of this guest shows.
+//! A virtual machine's processors may lie on one or on two L3 complexes of the host, and move; the
+//! round trip of a cache line between them tells. All numbers here depend on it, by up to five
+//! times. And the host's other guests may take the L3: then a load that would find its line there
+//! goes to memory, which no counter of this guest shows.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ pub struct Machine {
 pub struct Costs {
     /// Into the kernel and back.
     pub system_call: f64,
-    /// A load whose address the one before it gave, somewhere in 4 MiB: more than an L2 holds, and less than an L3.
+    /// A load whose address the one before it gave, somewhere in 4 MiB: more than an L2 holds, and
+    /// less than an L3.
     pub load_4m: f64,
     /// The same in 64 MiB: memory.
     pub load_64m: f64,
@@ -200,7 +202,8 @@ impl Usage {
         }
     }
 
-    /// Since then: what others used of a processor, and what the hypervisor took from all, as shares of one processor.
+    /// Since then: what others used of a processor, and what the hypervisor took from all, as
+    /// shares of one processor.
     pub fn others_since(self) -> (f64, f64) {
         let now = Usage::now();
         let wall = now.wall.duration_since(self.wall).as_secs_f64().max(0.01);

@@ -1,7 +1,8 @@
-//! Every figure of bench/results, each beside its floor and its peers in the same run; `bench/run` starts it.
+//! Every figure of bench/results, each beside its floor and its peers in the same run; `bench/run`
+//! starts it.
 //!
-//! A row is one promise. In each repetition all contenders of a row run one after the other, so that a change of the
-//! machine's state hits all of them, and ratios are taken within a repetition.
+//! A row is one promise. In each repetition all contenders of a row run one after the other, so
+//! that a change of the machine's state hits all of them, and ratios are taken within a repetition.
 #![deny(unsafe_code)]
 
 mod asleep;
@@ -85,11 +86,12 @@ struct Cli {
     /// Measure nothing; write the documents from this file
     #[arg(long, value_name = "FILE")]
     render: Option<PathBuf>,
-    /// Measure what the parts cost by criterion in place of the rows; with --update the table goes to bench/results/parts.md
+    /// Measure what the parts cost by criterion in place of the rows; with --update the table goes
+    /// to bench/results/parts.md
     #[arg(long, conflicts_with_all = ["quick", "only", "list", "json", "repetitions", "render"])]
     parts: bool,
-    /// Measure what each policy of the engine pays, all or these: it is taken out, and runs beside the NIC as it is. With --update
-    /// the table goes to bench/results/ablation.md
+    /// Measure what each policy of the engine pays, all or these: it is taken out, and runs beside
+    /// the NIC as it is. With --update the table goes to bench/results/ablation.md
     #[arg(long, value_name = "POLICY", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["asleep", "parts", "render", "json"])]
     ablate: Option<Vec<String>>,
     /// Measure another build, whose rnic and librnic_verbs.so are in this folder, beside this one

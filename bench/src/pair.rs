@@ -44,7 +44,8 @@ impl Running {
     /// Waits until it listens on the TCP port.
     pub fn wait_for_listener(&mut self, port: u16) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        // As in proc_net_tcp(5): number, local address:port, remote address:port, state (0A is LISTEN).
+        // As in proc_net_tcp(5): number, local address:port, remote address:port, state (0A is
+        // LISTEN).
         let wanted = format!(":{port:04X}");
         let pid = self.child.id();
         let listens = |table: &str| {

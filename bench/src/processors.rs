@@ -1,8 +1,9 @@
 //! Which two processors server and client are tied to.
 //!
-//! The two hardware threads of one core share what it has, and would slow each other down; processors under one last-level
-//! cache hand lines to each other without going through memory or another socket. So: two cores, near each other where the
-//! kernel says which are (sysfs, Documentation/admin-guide/cputopology.rst).
+//! The two hardware threads of one core share what it has, and would slow each other down;
+//! processors under one last-level cache hand lines to each other without going through memory or
+//! another socket. So: two cores, near each other where the kernel says which are (sysfs,
+//! Documentation/admin-guide/cputopology.rst).
 
 use crate::sys;
 
@@ -21,7 +22,8 @@ pub fn pair() -> Option<(usize, usize)> {
     )
 }
 
-/// The first processor with another one, from the threads of its core and the processors at its last-level cache.
+/// The first processor with another one, from the threads of its core and the processors at its
+/// last-level cache.
 fn choose(allowed: &[usize], threads: &[usize], near: &[usize]) -> Option<(usize, usize)> {
     let (&first, others) = allowed.split_first()?;
     let mut cores = others.iter().filter(|cpu| !threads.contains(cpu));

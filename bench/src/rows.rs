@@ -400,7 +400,8 @@ pub fn all() -> Vec<Row> {
         let mut aims = vec![Aim::AtLeastPart(0.9, vec![one.name.clone()])];
         let mut contenders = vec![one];
         if way == Way::Host {
-            // Each queue pair has a buffer of its own, and together they are more than a processor's cache.
+            // Each queue pair has a buffer of its own, and together they are more than a
+            // processor's cache.
             let bare = floor(Kind::VmWriteTo(100), Wire::Lo);
             aims.push(Aim::AtLeastPart(0.9, vec![bare.name.clone()]));
             contenders.push(bare);

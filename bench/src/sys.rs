@@ -1,4 +1,5 @@
-//! System calls that the standard library lacks, and memory that two processes share. Everything else here is safe code.
+//! System calls that the standard library lacks, and memory that two processes share. Everything
+//! else here is safe code.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -156,7 +157,8 @@ pub fn write_memory(pid: u32, address: u64, bytes: &[u8]) -> io::Result<usize> {
         iov_base: address as *mut c_void,
         iov_len: bytes.len(),
     };
-    // SAFETY: of this process only `bytes` is touched, and read; the other process has asked for it.
+    // SAFETY: of this process only `bytes` is touched, and read; the other process has asked for
+    // it.
     let n = unsafe { libc::process_vm_writev(pid as i32, &local, 1, &remote, 1, 0) };
     check(n as libc::c_long).map(|n| n as usize)
 }
@@ -235,7 +237,8 @@ impl Shared {
 
     /// Its words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is aligned to pages and lives as long as `self`; atomics may be changed by others.
+        // SAFETY: the mapping is aligned to pages and lives as long as `self`; atomics may be
+        // changed by others.
         unsafe { std::slice::from_raw_parts(self.base.cast().as_ptr(), self.len / 8) }
     }
 
@@ -245,7 +248,8 @@ impl Shared {
     /// When the range is not within.
     pub fn copy_in(&self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
-        // SAFETY: the range was just checked, and private memory does not overlap a mapping of a file.
+        // SAFETY: the range was just checked, and private memory does not overlap a mapping of a
+        // file.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(at), bytes.len())
         }

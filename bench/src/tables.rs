@@ -48,7 +48,8 @@ pub struct Ucx {
     pub messages: f64,
 }
 
-/// iterations, 50%ile, average, overall [us], average, overall [MB/s of 2^20], average, overall [messages/s].
+/// iterations, 50%ile, average, overall [us], average, overall [MB/s of 2^20], average, overall
+/// [messages/s].
 pub fn ucx(text: &str) -> Option<Ucx> {
     let row = text.lines().rev().find(|line| {
         line.trim_start()

@@ -1,8 +1,8 @@
 //! Variants of the NIC against each other: each policy of the engine taken out, or another build.
 //!
 //! In each repetition all variants of a row run one after the other, between two runs of the NIC as
-//! it is. A variant's figure is taken as a ratio to those two, and the difference between the two is
-//! the spread: what changes by less is no difference.
+//! it is. A variant's figure is taken as a ratio to those two, and the difference between the two
+//! is the spread: what changes by less is no difference.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,11 +1,13 @@
-//! What Linux lost on the way, by its own counters: the first thing to look at when a packet never came.
+//! What Linux lost on the way, by its own counters: the first thing to look at when a packet never
+//! came.
 
 /// What an end's commands say.
 #[derive(Debug)]
 pub struct Said {
     /// `/proc/net/snmp` and `/proc/net/snmp6`.
     pub snmp: String,
-    /// `/proc/net/softnet_stat`: a line for each processor, of which the second number is what its backlog dropped.
+    /// `/proc/net/softnet_stat`: a line for each processor, of which the second number is what its
+    /// backlog dropped.
     pub softnet: String,
     /// tc-qdisc(8) of the link.
     pub queue: String,

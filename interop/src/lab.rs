@@ -15,7 +15,8 @@ use std::time::Duration;
 /// One of the two implementations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The kernel's Soft-RoCE. It owns UDP port 4791 in the initial network namespace, and works in no other.
+    /// The kernel's Soft-RoCE. It owns UDP port 4791 in the initial network namespace, and works in
+    /// no other.
     Linux,
     /// Ours, in a network namespace.
     Rnic,
@@ -48,12 +49,14 @@ const NAMESPACE: &str = "rnic";
 /// The folder that rnic's processes share.
 const RUNTIME: &str = "/run/rnic-interop";
 
-/// So many packets may wait for a processor behind the link; a thousand is what Linux keeps by itself.
+/// So many packets may wait for a processor behind the link; a thousand is what Linux keeps by
+/// itself.
 const QUEUE: &str = "100000";
 
-/// What a link carries, in the words of tc-tbf(8). A real one has a rate, and holds senders back to it: UC and UD
-/// have nothing else that paces them, and perftest waits for what was lost for ever. An emulated receiver is to keep up with it. No
-/// batch is longer than `burst`, so none is cut into packets before the link.
+/// What a link carries, in the words of tc-tbf(8). A real one has a rate, and holds senders back to
+/// it: UC and UD have nothing else that paces them, and perftest waits for what was lost for ever.
+/// An emulated receiver is to keep up with it. No batch is longer than `burst`, so none is cut into
+/// packets before the link.
 const RATE: &[&str] = &["tbf", "rate", "160mbit", "burst", "128kb", "limit", "128mb"];
 
 /// A path MTU of 4096 needs this of the link, whose both ends have it.
@@ -206,7 +209,8 @@ impl Lab {
         }
     }
 
-    /// Kills a program. `rnic run`, its parent, stays: it tells the peers, as a kernel does for Linux's device.
+    /// Kills a program. `rnic run`, its parent, stays: it tells the peers, as a kernel does for
+    /// Linux's device.
     pub fn kill(&self, end: End, process: &mut Process) {
         if end == End::Linux {
             return process.kill();
@@ -239,7 +243,8 @@ impl Lab {
         self.capture = Some(file);
     }
 
-    /// What was lost on the way so far, by Linux's own counters; the link's queue since [`calm`](Self::calm).
+    /// What was lost on the way so far, by Linux's own counters; the link's queue since
+    /// [`calm`](Self::calm).
     pub fn drops(&self) -> String {
         let all = End::BOTH.map(|end| {
             let said = |program, args: &[&str]| {
@@ -265,8 +270,9 @@ impl Lab {
         all.join("\n")
     }
 
-    /// Makes rnic's end a card without checksum offload, from which the kernel takes no batches before Linux 6.11; and both ends' MTU one
-    /// that frames of AF_XDP hold. [`calm`](Self::calm) ends it.
+    /// Makes rnic's end a card without checksum offload, from which the kernel takes no batches
+    /// before Linux 6.11; and both ends' MTU one that frames of AF_XDP hold. [`calm`](Self::calm)
+    /// ends it.
     pub fn strip(&self) {
         self.stripped.set(true);
         furnish_card("1500", "off");
@@ -323,8 +329,8 @@ fn bare(end: End, program: &str) -> Command {
     }
 }
 
-/// A command that runs `program` over the end's device, if that is rnic's with options of `rnic run`; arguments may be added.
-/// `job` has the binaries.
+/// A command that runs `program` over the end's device, if that is rnic's with options of `rnic
+/// run`; arguments may be added. `job` has the binaries.
 pub fn command(job: &Path, end: End, options: &[&str], program: &str) -> Command {
     let mut command = bare(end, program);
     if end == End::Rnic {
@@ -380,8 +386,9 @@ pub fn make_room() {
     ip(&["netns", "add", NAMESPACE]);
 }
 
-/// Has one processor take what came over the link, as one receive queue of a real NIC does. Else each packet is taken by
-/// the processor of the thread that sent it, and those of a connection overtake one another when its sender moves.
+/// Has one processor take what came over the link, as one receive queue of a real NIC does. Else
+/// each packet is taken by the processor of the thread that sent it, and those of a connection
+/// overtake one another when its sender moves.
 fn keep_order(end: End) {
     let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", end.interface());
     at(end, &["sh", "-c", &format!("echo 1 > {file}")]);

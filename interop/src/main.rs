@@ -1,6 +1,7 @@
 //! Linux's Soft-RoCE against rnic: runs in the virtual machine that `interop/run` boots, as root.
 //!
-//! - [`lab`] joins the two ends by a virtual Ethernet link: Linux with Soft-RoCE, and rnic in a network namespace.
+//! - [`lab`] joins the two ends by a virtual Ethernet link: Linux with Soft-RoCE, and rnic in a
+//!   network namespace.
 //! - [`pair`] runs a server at one end and a client at the other.
 //! - [`matrix`] is what is tried, and which ways round.
 //! - [`beside`] compares the two, each with itself as the peer.

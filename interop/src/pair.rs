@@ -94,7 +94,8 @@ impl Pair<'_> {
             command.args(&self.args);
         }
         if end == way.client {
-            // They meet over TCP on IPv4, whatever carries the packets: not all of them can do otherwise.
+            // They meet over TCP on IPv4, whatever carries the packets: not all of them can do
+            // otherwise.
             command.arg(way.server().address(crate::lab::Family::V4));
         }
         if let Select::Ours = self.select {

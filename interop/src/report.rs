@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Collects results: a line each while it goes on, `results.jsonl` and `table.md` in a folder, and what failed in full.
+/// Collects results: a line each while it goes on, `results.jsonl` and `table.md` in a folder, and
+/// what failed in full.
 #[derive(Debug)]
 pub struct Report {
     folder: PathBuf,

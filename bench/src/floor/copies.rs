@@ -39,7 +39,8 @@ fn shared(side: &mut Side, len: usize) -> Result<Shared> {
     Ok(memory)
 }
 
-/// The sender copies from and to so many buffers in turn; the receiver takes no part, as with RDMA WRITE.
+/// The sender copies from and to so many buffers in turn; the receiver takes no part, as with RDMA
+/// WRITE.
 pub fn vm_write(mut side: Side, length: usize, buffers: usize) -> Result<f64> {
     sys::allow_peers();
     let memory = vec![side.lead as u8; length * buffers];

@@ -1,7 +1,7 @@
 //! The floors: what the machine does with the same bytes and no protocol at all.
 //!
-//! Each is a program of two processes, which the harness starts, pins and connects by a socket that is their standard input.
-//! The leading one prints the figure.
+//! Each is a program of two processes, which the harness starts, pins and connects by a socket that
+//! is their standard input. The leading one prints the figure.
 
 mod channel;
 mod copies;
@@ -34,7 +34,8 @@ pub enum Kind {
     RingPingPong,
     /// Messages of so many bytes through the ring, one way; per second.
     RingRate(usize),
-    /// Segments with so many bytes of payload: GSO, GRO, a CRC on both sides, one copy; payload per second.
+    /// Segments with so many bytes of payload: GSO, GRO, a CRC on both sides, one copy; payload per
+    /// second.
     Stream(usize),
     /// The same; segments per second.
     StreamRate(usize),

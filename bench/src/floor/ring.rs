@@ -1,4 +1,5 @@
-//! A ring in shared memory, one writer and one reader: slots with a sequence word and the payload behind it.
+//! A ring in shared memory, one writer and one reader: slots with a sequence word and the payload
+//! behind it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -32,7 +33,8 @@ impl Ring {
         FRONT + SLOTS as usize * slot * 8
     }
 
-    /// Words of a slot for payloads of `size` bytes: a power of two, so that none straddles cache lines needlessly.
+    /// Words of a slot for payloads of `size` bytes: a power of two, so that none straddles cache
+    /// lines needlessly.
     fn slot(size: usize) -> usize {
         (1 + size.div_ceil(8)).next_power_of_two()
     }

@@ -1,5 +1,5 @@
-//! A stream of datagrams one way by GSO and GRO, a CRC-32 over each on both sides and one copy to where it belongs: what a
-//! RoCEv2 WRITE does, with no protocol around it.
+//! A stream of datagrams one way by GSO and GRO, a CRC-32 over each on both sides and one copy to
+//! where it belongs: what a RoCEv2 WRITE does, with no protocol around it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
@@ -59,7 +59,8 @@ impl Stream {
         // The kernel charges the buffer for more than the bytes of a train. Two trains at least.
         let fit = room / (train + CHARGE) * 3 / 4;
         let window = (fit * train).clamp(2 * train, WINDOW.max(2 * train));
-        // The message lies there with room for headers, so that nothing is copied before the kernel does.
+        // The message lies there with room for headers, so that nothing is copied before the kernel
+        // does.
         let trains = (MESSAGE / (segments * self.payload)).max(1);
         let mut data = vec![0x5a; trains * train];
         let mut credit = [0; 64];

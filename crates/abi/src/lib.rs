@@ -1,7 +1,8 @@
-//! Drop-in libibverbs.so.1 and librdmacm.so.1: the C ABI of rdma-core over the software NIC of `rnic_nic`.
+//! Drop-in libibverbs.so.1 and librdmacm.so.1: the C ABI of rdma-core over the software NIC of
+//! `rnic_nic`.
 //!
-//! One shared object, mapped under both names. Programs compiled against rdma-core run unmodified when the dynamic
-//! linker finds it first; `rnic run` sets that up.
+//! One shared object, mapped under both names. Programs compiled against rdma-core run unmodified
+//! when the dynamic linker finds it first; `rnic run` sets that up.
 //!
 //! The rooms, from the bottom up. Each uses rooms that stand before it in this list alone:
 //!
@@ -14,11 +15,11 @@
 //! * [`verbs`]: the calls of libibverbs, a file for each kind of object.
 //! * [`rdmacm`]: the calls of librdmacm.
 //!
-//! Nothing happens when the library is loaded: it comes into every child of a program that runs under it, shells and
-//! Python included. The engine starts with the first `ibv_open_device`.
+//! Nothing happens when the library is loaded: it comes into every child of a program that runs
+//! under it, shells and Python included. The engine starts with the first `ibv_open_device`.
 //!
-//! Pointers from the program are trusted as in libibverbs; values are not. NULL, unknown enum values and masks, and
-//! counts beyond what was agreed are EINVAL or ENOMEM.
+//! Pointers from the program are trusted as in libibverbs; values are not. NULL, unknown enum
+//! values and masks, and counts beyond what was agreed are EINVAL or ENOMEM.
 #![allow(
     non_camel_case_types,
     reason = "the types and symbols carry their C names"

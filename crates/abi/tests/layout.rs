@@ -1,4 +1,5 @@
-//! Our structures, scalars and constants against the installed headers, as the C compiler sees them.
+//! Our structures, scalars and constants against the installed headers, as the C compiler sees
+//! them.
 
 use crate::common;
 use std::process::Command;

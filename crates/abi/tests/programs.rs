@@ -22,8 +22,8 @@ programs!(
 );
 programs!(srq, srq_services, xrc, xrc_processes);
 
-/// Runs a program where the system lets processes reach each other's memory, then where it refuses that: gives what each has
-/// reported to `look`, and whether it was refused.
+/// Runs a program where the system lets processes reach each other's memory, then where it refuses
+/// that: gives what each has reported to `look`, and whether it was refused.
 fn with_and_without_reach(name: &str, look: impl Fn(&str, bool)) {
     if !common::headers_available() {
         return;
@@ -52,7 +52,8 @@ fn counted_any(told: &str, count: &str) -> bool {
     all > told.matches(&format!("\"{count}\":0")).count()
 }
 
-/// Operations that need no time of the target, then the same where the system does not let the one reach the other's memory.
+/// Operations that need no time of the target, then the same where the system does not let the one
+/// reach the other's memory.
 #[test]
 fn one_sided() {
     with_and_without_reach("one_sided", |told, refused| {
@@ -63,13 +64,15 @@ fn one_sided() {
     });
 }
 
-/// Long messages that are copied once, then the same where the system does not let the receiver at the sender's memory.
+/// Long messages that are copied once, then the same where the system does not let the receiver at
+/// the sender's memory.
 #[test]
 fn pointing() {
     with_and_without_reach("pointing", |told, refused| {
         let rings = std::env::var_os("RNIC_HOST_PATH").is_none();
         let pointed = counted_any(told, "rx_host_pointed");
-        // Which of the two ways is cheaper is measured, and ThreadSanitizer makes one of them many times dearer.
+        // Which of the two ways is cheaper is measured, and ThreadSanitizer makes one of them many
+        // times dearer.
         let measured = common::sanitizer_is("thread");
         assert!(measured || pointed == (!refused && rings), "{told}");
     });
@@ -78,12 +81,14 @@ fn pointing() {
 // Datagrams and what is unreliable.
 programs!(ud, receives, multicast);
 
-/// Messages of a window that packets behind it may overtake: while other processes of the host come and go, steering is
-/// wrong for a moment, and what is handed over arrives later. UC loses what comes late; so does a network that reorders.
+/// Messages of a window that packets behind it may overtake: while other processes of the host come
+/// and go, steering is wrong for a moment, and what is handed over arrives later. UC loses what
+/// comes late; so does a network that reorders.
 const OVERTAKEN: u32 = 2 * 8;
 
-/// On a network that loses, some messages are lost, most are not, and each that arrives is whole. Without faults all
-/// arrive, as no more are under way than there are receives for, but for what is overtaken.
+/// On a network that loses, some messages are lost, most are not, and each that arrives is whole.
+/// Without faults all arrive, as no more are under way than there are receives for, but for what is
+/// overtaken.
 #[test]
 fn uc() {
     if !common::headers_available() {
@@ -255,7 +260,8 @@ fn addrinfo() {
     }
 }
 
-/// Where no rdma-core is installed, or not where `RNIC_LIBRDMACM` says, there are no rsockets: said in one line.
+/// Where no rdma-core is installed, or not where `RNIC_LIBRDMACM` says, there are no rsockets: said
+/// in one line.
 #[test]
 fn no_rsockets() {
     if !common::headers_available() {
@@ -397,8 +403,8 @@ fn said_once(text: &str, report: &str, lines: &[(&str, &str)], reported: bool) {
     }
 }
 
-/// What a program can do wrong is said in words, once, and `rnic run` learns of it. What is no mistake, or follows from one,
-/// `rnic run` is not told.
+/// What a program can do wrong is said in words, once, and `rnic run` learns of it. What is no
+/// mistake, or follows from one, `rnic run` is not told.
 #[test]
 fn words() {
     if !common::headers_available() {

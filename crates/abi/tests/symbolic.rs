@@ -1,4 +1,5 @@
-//! A librdmacm that calls its own functions past the dynamic linker, as Ubuntu's does: its rsockets come to our `rdma_*` all the same.
+//! A librdmacm that calls its own functions past the dynamic linker, as Ubuntu's does: its rsockets
+//! come to our `rdma_*` all the same.
 
 use crate::common;
 /// In place of Ubuntu's: what it would do with the kernel alone it says by -1.

@@ -1,5 +1,5 @@
-//! Every symbol and version that the real libraries export is exported here, so nothing that loads against them fails
-//! to load against us.
+//! Every symbol and version that the real libraries export is exported here, so nothing that loads
+//! against them fails to load against us.
 
 use crate::common;
 
@@ -9,7 +9,8 @@ use std::path::Path;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object};
 
-/// Dynamic symbols defined in a shared object: name, version, whether that is the default version, code or data.
+/// Dynamic symbols defined in a shared object: name, version, whether that is the default version,
+/// code or data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Symbol {
     name: String,
@@ -95,9 +96,9 @@ fn every_symbol_and_version_of_librdmacm_is_there() {
     compare_with("librdmacm.so.1", "librdmacm1");
 }
 
-/// librspreload.so stands in for libc's socket functions with rsockets, which stand on us: a socket of our own that we
-/// made through libc would be one of those. (What it does to read, write, close, poll and fcntl of descriptors that it
-/// does not know is to hand them on.)
+/// librspreload.so stands in for libc's socket functions with rsockets, which stand on us: a socket
+/// of our own that we made through libc would be one of those. (What it does to read, write, close,
+/// poll and fcntl of descriptors that it does not know is to hand them on.)
 #[test]
 fn sockets_are_not_libcs() {
     let path = common::library();
@@ -142,8 +143,8 @@ fn versions_are_exact() {
     }
 }
 
-/// What releases after the installed one added: a program built against them loads, and finds what it asks for.
-/// (docs/symbols.md has all of the newest one's.)
+/// What releases after the installed one added: a program built against them loads, and finds what
+/// it asks for. (docs/symbols.md has all of the newest one's.)
 #[test]
 fn symbols_of_later_releases_are_there() {
     let ours = exported(common::library());
@@ -279,7 +280,8 @@ mod table {
         }
     }
 
-    /// Each once, exported as a function with that version; and nothing public is exported that is not in the table.
+    /// Each once, exported as a function with that version; and nothing public is exported that is
+    /// not in the table.
     #[test]
     fn has_every_public_symbol_and_no_other() {
         let ours = exported(common::library());
@@ -352,7 +354,8 @@ mod table {
     }
 }
 
-/// What programs or libraries could bind to by accident: an unversioned name would match any reference to it.
+/// What programs or libraries could bind to by accident: an unversioned name would match any
+/// reference to it.
 #[test]
 fn nothing_else_is_exported() {
     let hooks: BTreeSet<&str> = HOOKS.iter().copied().collect();

@@ -23,7 +23,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use commands::{bench, demo, devices, dissect, explain, pages, part, run, verify};
 use platform::out;
 
-/// A software RDMA NIC: run RDMA programs on any Linux machine, with no RDMA hardware, kernel module or privilege.
+/// A software RDMA NIC: run RDMA programs on any Linux machine, with no RDMA hardware, kernel
+/// module or privilege.
 #[derive(Debug, Parser)]
 #[command(
     name = "rnic",

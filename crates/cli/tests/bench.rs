@@ -134,7 +134,8 @@ fn tables_charts_and_a_page() {
     }
 }
 
-/// On a phone and on a desktop, light and dark: nothing sticks out, a chart is as wide as it can be, and comes before tables.
+/// On a phone and on a desktop, light and dark: nothing sticks out, a chart is as wide as it can
+/// be, and comes before tables.
 #[test]
 fn the_page_fits_any_screen() {
     let name = "the_page_fits_any_screen";

@@ -260,7 +260,8 @@ fn over(rnic: Command, launcher: &str, first: &[&str], rest: &[&str]) -> Output 
     command.args(first).args(rest).output().expect("it starts")
 }
 
-/// As the first process of a container it does what init does: who is left without a parent is not left a zombie.
+/// As the first process of a container it does what init does: who is left without a parent is not
+/// left a zombie.
 #[test]
 fn orphans_are_reaped() {
     let scratch = Scratch::new("orphans");
@@ -326,7 +327,8 @@ fn run_explains_a_missing_library() {
         stderr(&output)
     );
 
-    // Alone in a folder, the program does not find it, nor in the one above, which is the test's own.
+    // Alone in a folder, the program does not find it, nor in the one above, which is the test's
+    // own.
     let alone = scratch.0.join("bin/rnic");
     std::fs::create_dir(scratch.0.join("bin")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_rnic"), &alone).unwrap();

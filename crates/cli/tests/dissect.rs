@@ -1,5 +1,6 @@
-//! `rnic dissect` on the captures of Linux Soft-RoCE, with itself and with rnic: what it prints, word for word, for the telling
-//! ones, and that it copes with all. The expected texts are in `tests/dissect`; with RNIC_UPDATE=1 they are written anew, to be read in the diff.
+//! `rnic dissect` on the captures of Linux Soft-RoCE, with itself and with rnic: what it prints,
+//! word for word, for the telling ones, and that it copes with all. The expected texts are in
+//! `tests/dissect`; with RNIC_UPDATE=1 they are written anew, to be read in the diff.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -225,7 +226,8 @@ fn a_queue_pair_that_is_not_there_is_said() {
     assert!(report.contains("QP 0x5; there are none"), "{report}");
 }
 
-/// What happened to the connection cannot be told from one packet that the capture lacks: what follows counts, too.
+/// What happened to the connection cannot be told from one packet that the capture lacks: what
+/// follows counts, too.
 #[test]
 fn a_reply_that_the_capture_lacks_is_no_silence() {
     let scratch = Scratch::new("no-rep");
@@ -244,7 +246,8 @@ fn a_reply_that_the_capture_lacks_is_no_silence() {
     );
 }
 
-/// A DREQ without an answer: whether the peer is gone, or only its answer is missing, the capture does not show.
+/// A DREQ without an answer: whether the peer is gone, or only its answer is missing, the capture
+/// does not show.
 #[test]
 fn a_disconnect_without_an_answer_is_left_open() {
     let scratch = Scratch::new("no-drep");
@@ -254,7 +257,8 @@ fn a_disconnect_without_an_answer_is_left_open() {
     assert!(report.contains(expected), "{report}");
 }
 
-/// Linux answers one of them with a REP: what is no message of the connection manager for us may be one for others.
+/// Linux answers one of them with a REP: what is no message of the connection manager for us may be
+/// one for others.
 #[test]
 fn no_answer_is_not_claimed_where_one_came() {
     let report = text(&["probe_cm.pcap"]);
@@ -287,8 +291,8 @@ fn standard_input_and_gzip() {
     assert!(half.contains("It was not read to its end"), "{half}");
 }
 
-/// ^C goes to both ends of `tcpdump -w - | rnic dissect -`: tcpdump ends, and what it captured is reported. Whoever waits for
-/// nothing more presses it twice.
+/// ^C goes to both ends of `tcpdump -w - | rnic dissect -`: tcpdump ends, and what it captured is
+/// reported. Whoever waits for nothing more presses it twice.
 #[test]
 fn an_interrupt_ends_the_capture_not_the_report() {
     use std::os::unix::process::ExitStatusExt;

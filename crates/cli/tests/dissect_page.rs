@@ -1,5 +1,5 @@
-//! The page of `rnic dissect --html`: its data is complete and cannot become markup; and in a real browser it does what it
-//! should when somebody points, clicks, filters, types and scrolls.
+//! The page of `rnic dissect --html`: its data is complete and cannot become markup; and in a real
+//! browser it does what it should when somebody points, clicks, filters, types and scrolls.
 
 use crate::browser;
 use crate::markup;
@@ -96,7 +96,8 @@ fn the_data_is_complete() {
                 .sum();
             assert_eq!(len(&shown["messages"]), Some(messages));
         }
-        // Whatever is in the packets, the page has its own elements and no other, and asks nobody for anything.
+        // Whatever is in the packets, the page has its own elements and no other, and asks nobody
+        // for anything.
         assert_eq!(page.matches("<script").count(), 2, "{}", path.display());
         for word in ["http://", "https://", "src=", "href="] {
             let own = page.replace("http://www.w3.org/2000/svg", "");
@@ -121,7 +122,8 @@ fn hostile(scratch: &Scratch) -> PathBuf {
         .expect("the private data");
     let attack = b"</script><img src=x onerror=pwned=1>";
     bytes[at..at + attack.len()].copy_from_slice(attack);
-    // The ICRC no longer holds; a shorter snap length keeps it from being looked at. Each record is 4 bytes shorter.
+    // The ICRC no longer holds; a shorter snap length keeps it from being looked at. Each record is
+    // 4 bytes shorter.
     let mut cut = bytes[..24].to_vec();
     let mut at = 24;
     while at < bytes.len() {
@@ -148,8 +150,8 @@ fn hostile_private_data_and_names_stay_text() {
     assert!(about.contains("<img src=x"), "{about}");
 }
 
-/// Runs one of the scripts of `dissect_page` in the page of a capture, in a browser. Each line that it says begins with "ok" if
-/// something is as it should be.
+/// Runs one of the scripts of `dissect_page` in the page of a capture, in a browser. Each line that
+/// it says begins with "ok" if something is as it should be.
 fn browse(scratch: &Scratch, capture: &Path, script: &str) -> Vec<String> {
     browse_on(None, scratch, capture, script)
 }
@@ -195,7 +197,8 @@ fn a_browser_shows_it() {
     assert!(said.len() > 12, "{said:?}");
 }
 
-/// On a phone and on a desktop, light and dark: nothing sticks out, the findings are first, text can be told from paper.
+/// On a phone and on a desktop, light and dark: nothing sticks out, the findings are first, text
+/// can be told from paper.
 #[test]
 fn a_browser_shows_it_on_any_screen() {
     if !have_chromium("a_browser_shows_it_on_any_screen") {
@@ -214,8 +217,8 @@ fn a_browser_shows_it_on_any_screen() {
     }
 }
 
-/// The messages of the connection manager have their names in the diagram and in what is said of a packet, and hostile bytes
-/// in them stay text.
+/// The messages of the connection manager have their names in the diagram and in what is said of a
+/// packet, and hostile bytes in them stay text.
 #[test]
 fn a_browser_names_the_connection_managers_messages() {
     if !have_chromium("a_browser_names_the_connection_managers_messages") {
@@ -237,7 +240,8 @@ fn many(sends: u32) -> Made {
     made
 }
 
-/// Only what can be seen is drawn, and that is what belongs there, wherever somebody scrolls to and whatever way.
+/// Only what can be seen is drawn, and that is what belongs there, wherever somebody scrolls to and
+/// whatever way.
 #[test]
 fn a_browser_scrolls_through_thousands_of_packets() {
     if !have_chromium("a_browser_scrolls_through_thousands_of_packets") {

@@ -99,8 +99,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The variables that are string literals in the sources. Only `settings` may name one: whoever wants
-/// a setting asks there.
+/// The variables that are string literals in the sources. Only `settings` may name one: whoever
+/// wants a setting asks there.
 fn read_by_the_sources() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();

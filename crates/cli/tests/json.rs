@@ -1,4 +1,5 @@
-//! What is printed for machines: a version in each document, and docs/json.md has every field and no other.
+//! What is printed for machines: a version in each document, and docs/json.md has every field and
+//! no other.
 
 use crate::fields;
 
@@ -55,7 +56,8 @@ fn last_line(command: &mut Command) -> (Value, Option<i32>, String) {
     (value, output.status.code(), said)
 }
 
-/// The names of counters are the NIC's: here those of `rnic demo`, which is a program like any other.
+/// The names of counters are the NIC's: here those of `rnic demo`, which is a program like any
+/// other.
 #[test]
 fn counters_of_a_program() {
     let scratch = Scratch::new("counters");

@@ -1,5 +1,5 @@
-//! The file that processes report to is open to all of the user's processes: whatever stands in it, `rnic run` passes on
-//! what its program ended with, and what is right in there is told.
+//! The file that processes report to is open to all of the user's processes: whatever stands in it,
+//! `rnic run` passes on what its program ended with, and what is right in there is told.
 
 use crate::common;
 use crate::common::{Scratch, run_here, stderr};
@@ -93,7 +93,8 @@ fn whatever_is_reported_the_program_ends_as_it_did() {
     }
 }
 
-/// Guards: of a report, `rnic explain --report` tells of what came from a byte on, and nothing of what came before.
+/// Guards: of a report, `rnic explain --report` tells of what came from a byte on, and nothing of
+/// what came before.
 #[test]
 fn a_report_is_told_from_a_byte_on() {
     let scratch = Scratch::new("from");

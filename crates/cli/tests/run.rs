@@ -67,8 +67,8 @@ fn empty_specifications_are_refused() {
     }
 }
 
-/// Guards: whoever starts programs without `rnic run` gets all that they need from `--print-env`, in each format, and nothing
-/// else on standard output.
+/// Guards: whoever starts programs without `rnic run` gets all that they need from `--print-env`,
+/// in each format, and nothing else on standard output.
 #[test]
 fn the_environment_is_printed_for_others() {
     let scratch = Scratch::new("print-env");
@@ -107,7 +107,8 @@ fn the_environment_is_printed_for_others() {
     assert_eq!(stdout(&output), format!("{preload} drop=0.01,seed=3\n"));
 }
 
-/// Guards: nothing is printed for a shell to take in when there is no library, or a program was given as well.
+/// Guards: nothing is printed for a shell to take in when there is no library, or a program was
+/// given as well.
 #[test]
 fn the_environment_is_refused_as_a_run_would_be() {
     let scratch = Scratch::new("print-env-refused");
@@ -129,8 +130,8 @@ fn the_environment_is_refused_as_a_run_would_be() {
     }
 }
 
-/// Promise: `cargo install` copies the program alone; `rnic run` then works with the library inside, or says in one line what
-/// to type.
+/// Promise: `cargo install` copies the program alone; `rnic run` then works with the library
+/// inside, or says in one line what to type.
 #[test]
 fn a_program_that_was_copied_alone_says_what_to_type() {
     let scratch = Scratch::new("alone");

@@ -31,8 +31,8 @@ fn verify_with_and_without_faults() {
     }
 }
 
-/// So much loss that connections give up, which they have to: that is counted and said, and is no failure. What was done is right all
-/// the same. The corrupted packets are over IPv4, too.
+/// So much loss that connections give up, which they have to: that is counted and said, and is no
+/// failure. What was done is right all the same. The corrupted packets are over IPv4, too.
 #[test]
 fn connections_that_give_up_under_faults_are_no_failure() {
     for (faults, must_lose) in [
@@ -190,7 +190,8 @@ fn nothing_is_not_verified() {
 
 #[test]
 fn a_client_that_has_to_wait_says_for_what() {
-    // A port that was free a moment ago, at an address from which nobody calls: no other connection gets it meanwhile.
+    // A port that was free a moment ago, at an address from which nobody calls: no other connection
+    // gets it meanwhile.
     let listener = std::net::TcpListener::bind("127.0.77.1:0").expect("a port");
     let addr = listener.local_addr().expect("bound").to_string();
     drop(listener);

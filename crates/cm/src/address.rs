@@ -6,7 +6,8 @@ use rnic_wire::cm::{Attribute, DEFAULT_PKEY, MAD_LEN, Mad, ReqPath};
 /// The hop limit that Linux uses.
 const HOP_LIMIT: u8 = 64;
 
-/// Both ends of a path between two QPs 1, seen from here: of a packet that arrived, `local_gid` was the destination.
+/// Both ends of a path between two QPs 1, seen from here: of a packet that arrived, `local_gid` was
+/// the destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Address {
     /// Our end.
@@ -48,7 +49,8 @@ impl Address {
             remote_gid: path.remote_gid,
             flow_label: path.flow_label,
             traffic_class: path.traffic_class,
-            // 0 is what some say who mean "in this subnet": over IP such a packet does not leave its host.
+            // 0 is what some say who mean "in this subnet": over IP such a packet does not leave
+            // its host.
             hop_limit: if path.hop_limit == 0 {
                 HOP_LIMIT
             } else {
@@ -68,7 +70,8 @@ impl Address {
     }
 }
 
-/// A MAD to be sent from QP 1 to QP 1: UD SEND_ONLY, Q_Key [`QP1_QKEY`](rnic_wire::cm::QP1_QKEY), not solicited.
+/// A MAD to be sent from QP 1 to QP 1: UD SEND_ONLY, Q_Key [`QP1_QKEY`](rnic_wire::cm::QP1_QKEY),
+/// not solicited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// The path.

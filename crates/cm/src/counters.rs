@@ -7,7 +7,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Messages that came again.
     pub duplicates: u64,
-    /// Messages for a connection that does not exist, or that do not fit its state, or name another queue pair.
+    /// Messages for a connection that does not exist, or that do not fit its state, or name another
+    /// queue pair.
     pub unexpected: u64,
     /// Messages of ours that were sent again because no answer had come.
     pub retransmits: u64,

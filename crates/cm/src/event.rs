@@ -17,24 +17,26 @@ pub enum Event {
         /// The request.
         request: Box<Request>,
     },
-    /// Active: the peer accepts. To be answered with `ready` once the queue pair is in RTS, `reject` or `destroy`.
+    /// Active: the peer accepts. To be answered with `ready` once the queue pair is in RTS,
+    /// `reject` or `destroy`.
     Response {
         /// The connection.
         conn: ConnId,
         /// What it accepts.
         reply: Box<Reply>,
     },
-    /// Passive: the peer is ready, or the host said that its data have come. (The active side knows when it said
-    /// `ready`.)
+    /// Passive: the peer is ready, or the host said that its data have come. (The active side knows
+    /// when it said `ready`.)
     Established {
         /// The connection.
         conn: ConnId,
         /// That of the RTU; `None` if something else proved that the peer is ready.
         private_data: Option<Box<[u8; 224]>>,
     },
-    /// The peer, or its connection manager, refuses the connection. Or we do: the peer accepts with a queue pair that, as
-    /// far as we know, is still connected ([`RejectReason::STALE_CONNECTION`] about [`Answered::Rep`]; Linux's
-    /// application hears of that reason only after its REQ was repeated).
+    /// The peer, or its connection manager, refuses the connection. Or we do: the peer accepts with
+    /// a queue pair that, as far as we know, is still connected ([`RejectReason::STALE_CONNECTION`]
+    /// about [`Answered::Rep`]; Linux's application hears of that reason only after its REQ was
+    /// repeated).
     Rejected {
         /// The connection.
         conn: ConnId,
@@ -46,8 +48,8 @@ pub enum Event {
         /// The connection.
         conn: ConnId,
     },
-    /// The connection has ended. If the peer ended it ([`Ended::Requested`]), `disconnect` or `destroy` lets it know
-    /// that we know.
+    /// The connection has ended. If the peer ended it ([`Ended::Requested`]), `disconnect` or
+    /// `destroy` lets it know that we know.
     Disconnected {
         /// The connection.
         conn: ConnId,
@@ -68,7 +70,8 @@ pub enum Event {
         /// The request.
         request: Box<SidrRequest>,
     },
-    /// The answer, good or bad, to our question for a datagram service. The resolution is forgotten.
+    /// The answer, good or bad, to our question for a datagram service. The resolution is
+    /// forgotten.
     SidrResponse {
         /// The resolution.
         sidr: SidrId,
@@ -121,8 +124,8 @@ pub enum Ended {
     Unanswered,
     /// The peer's connection manager says that it was never established.
     Rejected(RejectReason),
-    /// The peer's queue pair has another connection by now: it was restarted, or, if this side was disconnecting, has
-    /// done so, and its DREP was lost.
+    /// The peer's queue pair has another connection by now: it was restarted, or, if this side was
+    /// disconnecting, has done so, and its DREP was lost.
     Stale,
     /// The peer's process is dead.
     PeerDied,
@@ -146,12 +149,14 @@ pub struct Request {
     reason = "one's depth is the other's resources"
 )]
 impl Request {
-    /// How many RDMA READs and atomics at a time the peer wants us to answer: what it called its initiator depth.
+    /// How many RDMA READs and atomics at a time the peer wants us to answer: what it called its
+    /// initiator depth.
     pub fn responder_resources(&self) -> u8 {
         self.req.initiator_depth
     }
 
-    /// How many RDMA READs and atomics at a time the peer is ready to answer: what it called its responder resources.
+    /// How many RDMA READs and atomics at a time the peer is ready to answer: what it called its
+    /// responder resources.
     pub fn initiator_depth(&self) -> u8 {
         self.req.responder_resources
     }
@@ -181,12 +186,14 @@ pub struct Reply {
     reason = "one's depth is the other's resources"
 )]
 impl Reply {
-    /// How many RDMA READs and atomics at a time the peer wants us to answer: what it called its initiator depth.
+    /// How many RDMA READs and atomics at a time the peer wants us to answer: what it called its
+    /// initiator depth.
     pub fn responder_resources(&self) -> u8 {
         self.rep.initiator_depth
     }
 
-    /// How many RDMA READs and atomics at a time the peer is ready to answer: what it called its responder resources.
+    /// How many RDMA READs and atomics at a time the peer is ready to answer: what it called its
+    /// responder resources.
     pub fn initiator_depth(&self) -> u8 {
         self.rep.responder_resources
     }

@@ -3,8 +3,8 @@
 use crate::Address;
 use rnic_wire::Gid;
 
-/// A connection as somebody else needs to know it to end it: kept outside of the process, and after its death given to
-/// [`Endpoint::execute`](crate::Endpoint::execute) of another.
+/// A connection as somebody else needs to know it to end it: kept outside of the process, and after
+/// its death given to [`Endpoint::execute`](crate::Endpoint::execute) of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Will {
     /// Communication id of the process that left it.

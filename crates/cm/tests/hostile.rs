@@ -1,5 +1,5 @@
-//! A peer that says anything, at any time, about anything: no panic, memory within its bounds, and nothing left once the
-//! application is done and time has passed.
+//! A peer that says anything, at any time, about anything: no panic, memory within its bounds, and
+//! nothing left once the application is done and time has passed.
 
 use fastrand::Rng;
 use rnic_cm::{
@@ -210,7 +210,8 @@ fn anything_may_be_said_at_any_time() {
                     endpoint.handle_timeout(now);
                 }
             }
-            // One call makes few messages; time makes one of each connection at most, and a few for its end.
+            // One call makes few messages; time makes one of each connection at most, and a few for
+            // its end.
             let mut sent = 0;
             while let Some(transmit) = endpoint.poll_transmit() {
                 sent += 1;
@@ -259,7 +260,8 @@ fn anything_may_be_said_at_any_time() {
     assert_eq!(reached.len(), 8, "{reached:?}");
 }
 
-/// A flood of requests that nobody listens for, of unanswered ones, of disconnects of what does not exist.
+/// A flood of requests that nobody listens for, of unanswered ones, of disconnects of what does not
+/// exist.
 #[test]
 fn a_flood_leaves_nothing_behind() {
     let mut endpoint = Endpoint::new(Config {

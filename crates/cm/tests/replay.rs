@@ -1,5 +1,6 @@
-//! Each side of conversations between two Linux kernels (crates/wire/tests/captures), with this crate in its place: the
-//! same messages, byte for byte but for ids and transactions, at about the same times.
+//! Each side of conversations between two Linux kernels (crates/wire/tests/captures), with this
+//! crate in its place: the same messages, byte for byte but for ids and transactions, at about the
+//! same times.
 
 use rnic_cm::{
     Accept, Address, Admission, Config, ConnId, Connect, Endpoint, Event, SidrAnswer, SidrConnect,
@@ -48,7 +49,8 @@ fn comparable(mad: &Mad) -> [u8; MAD_LEN] {
     bytes
 }
 
-/// Names us as the receiver of a message of the other side; `ours`: if it answers a request, our transaction of it.
+/// Names us as the receiver of a message of the other side; `ours`: if it answers a request, our
+/// transaction of it.
 fn to_us(mad: &Mad, id: u32, ours: Option<u64>) -> [u8; MAD_LEN] {
     let mut bytes = mad.emit();
     if let Some(tid) = ours {

@@ -1,5 +1,5 @@
-//! Runs every `tests/scripts/*.cm` against one endpoint; each is a test of its own. The language is documented in
-//! `tests/scripts/README.md`.
+//! Runs every `tests/scripts/*.cm` against one endpoint; each is a test of its own. The language is
+//! documented in `tests/scripts/README.md`.
 
 #[path = "../../transport/tests/support/runner.rs"]
 mod runner;

@@ -1,6 +1,7 @@
-//! Two hosts in a network that loses, duplicates, delays and garbles, in virtual time, and applications that accept,
-//! refuse, dawdle, disconnect and walk away. Whatever happens: each connection ends in one way on each side, both sides
-//! agree, private data arrive as they were said, and nothing is left in the end.
+//! Two hosts in a network that loses, duplicates, delays and garbles, in virtual time, and
+//! applications that accept, refuse, dawdle, disconnect and walk away. Whatever happens: each
+//! connection ends in one way on each side, both sides agree, private data arrive as they were
+//! said, and nothing is left in the end.
 
 use fastrand::Rng;
 use rnic_cm::{
@@ -353,7 +354,8 @@ impl World {
                 continue;
             }
             let mut bytes = bytes.clone();
-            // What the ICRC lets through of a garbled packet is not the message of another connection.
+            // What the ICRC lets through of a garbled packet is not the message of another
+            // connection.
             if self.rng.u32(0..1000) < weather.garbling {
                 let at = self.rng.usize(0..4);
                 bytes[at] ^= 1 << self.rng.u8(0..8);

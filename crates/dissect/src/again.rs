@@ -1,4 +1,5 @@
-//! Requests whose PSN lies behind others: overtaken ones, and those that are sent again, with the reason why.
+//! Requests whose PSN lies behind others: overtaken ones, and those that are sent again, with the
+//! reason why.
 
 use rnic_wire::{Operation, Psn};
 
@@ -103,8 +104,9 @@ impl Tracker {
         (Some(id), Mark::Repeated { index: at, cause })
     }
 
-    /// A packet that had been missing within a message says whether that is one: the LAST of a message and the FIRST of the next were
-    /// lost together. Gives the index of the packet's message.
+    /// A packet that had been missing within a message says whether that is one: the LAST of a
+    /// message and the FIRST of the next were lost together. Gives the index of the packet's
+    /// message.
     fn part(&mut self, mut index: usize, p: &Packet, op: Operation, mtu: &Mtu) -> usize {
         let psn = p.bth.psn;
         let Some((mtu, _)) = *mtu else { return index };
@@ -126,7 +128,8 @@ impl Tracker {
         index
     }
 
-    /// What was taken for one message is two, the second from `at` on. The packet with `now` does not count yet.
+    /// What was taken for one message is two, the second from `at` on. The packet with `now` does
+    /// not count yet.
     fn split(&mut self, index: usize, at: Psn, now: Psn, mtu: u32) {
         let first = &mut self.live[index];
         let len = at.distance_from(first.psn).max(1) as u32;
@@ -163,7 +166,8 @@ impl Tracker {
         self.plain_from = self.plain_from.min(index);
     }
 
-    /// A FIRST that fills the gap right before packets of its message which had begun one without it.
+    /// A FIRST that fills the gap right before packets of its message which had begun one without
+    /// it.
     fn join_next(&mut self, place: usize, op: Operation) {
         if !op.is_first() || place + 1 >= self.live.len() {
             return;
@@ -228,7 +232,8 @@ impl Tracker {
             Outcome::Done { number, .. } => Some(number),
             _ => None,
         };
-        // Asked for again from its start although responses had come: like one from its middle, the first one was lost.
+        // Asked for again from its start although responses had come: like one from its middle, the
+        // first one was lost.
         let restarts = at == 0 && message.span > 1 && message.first_answer.is_some();
         let rest_of_read = message.kind.has_answer() && (at > 0 || restarts);
         let mut span = 1;
@@ -265,7 +270,8 @@ impl Tracker {
             repeat.rest_of_read = rest_of_read;
         }
         self.live[index].repeated += u32::from(cause != Cause::Early);
-        // An answer is repeated for a duplicate of whatever cause; an ACK that A had not got is awaited again.
+        // An answer is repeated for a duplicate of whatever cause; an ACK that A had not got is
+        // awaited again.
         if let Some(number) = acknowledged_by
             && (self.live[index].kind.has_answer() || cause == Cause::Timeout)
         {
@@ -308,8 +314,8 @@ impl Tracker {
         }
     }
 
-    /// Whether a packet with a PSN that has been seen cannot be the same packet again: another message begins there, so the
-    /// queue pair has begun a new life.
+    /// Whether a packet with a PSN that has been seen cannot be the same packet again: another
+    /// message begins there, so the queue pair has begun a new life.
     fn contradicts(&self, p: &Packet, op: Operation) -> bool {
         if !(op.is_first() || op.is_only()) {
             return false;
@@ -402,7 +408,8 @@ impl Tracker {
             let beyond = psn.distance_from(named);
             named == psn || beyond > 0 && self.gaps.between(named, beyond as u32) == beyond as u32
         });
-        // Both after an RNR NAK in the middle of a message: the later one is obeyed if the timer has not run out.
+        // Both after an RNR NAK in the middle of a message: the later one is obeyed if the timer
+        // has not run out.
         if let Some((_, number, time, timer_ns)) = rnr
             && (nak.is_none() || since(time) >= timer_ns)
         {

@@ -85,7 +85,8 @@ impl Tracker {
         }
     }
 
-    /// Everything up to and including `psn` has arrived. Returns how many messages that completes, and the last one.
+    /// Everything up to and including `psn` has arrived. Returns how many messages that completes,
+    /// and the last one.
     fn complete_until(&mut self, psn: Psn, p: &Packet) -> (u32, Option<u64>) {
         let covers = |message: &Message| {
             !message.kind.has_answer() && message.last_psn().distance_from(psn) <= 0
@@ -94,7 +95,8 @@ impl Tracker {
             self.never_answered = None;
         }
         let mut done = Vec::new();
-        // READs without an answer stay open; an acknowledgement does not look at them again and again.
+        // READs without an answer stay open; an acknowledgement does not look at them again and
+        // again.
         let mut index = self.plain_from.max(self.open_from);
         let newest = self.live.len();
         while let Some(message) = self.live.get_mut(index) {

@@ -1,7 +1,8 @@
-//! Capture files: pcap and pcapng, of either byte order and any time resolution, from bytes as they come.
+//! Capture files: pcap and pcapng, of either byte order and any time resolution, from bytes as they
+//! come.
 //!
-//! What the blocks of these formats are is pcap-parser's business; ours is what it leaves to its caller: sections,
-//! interfaces, time stamps, and how much memory a file may make us take.
+//! What the blocks of these formats are is pcap-parser's business; ours is what it leaves to its
+//! caller: sections, interfaces, time stamps, and how much memory a file may make us take.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,7 +14,8 @@ use pcap_parser::{
     parse_pcap_header, parse_sectionheaderblock,
 };
 
-/// The longest block that is believed. Link layers have frames of 64 KiB; libpcap's own limit is 256 KiB.
+/// The longest block that is believed. Link layers have frames of 64 KiB; libpcap's own limit is
+/// 256 KiB.
 const MAX_BLOCK: usize = 16 << 20;
 
 /// Interfaces of a section that are kept.
@@ -109,8 +111,8 @@ enum State {
     PcapNg { big_endian: bool },
 }
 
-/// Reads a file that is fed to it in pieces: [`Decoder::feed`] takes bytes, [`Decoder::next_frame`] gives the frames
-/// that are complete, and [`Decoder::finish`] says whether the end was one.
+/// Reads a file that is fed to it in pieces: [`Decoder::feed`] takes bytes, [`Decoder::next_frame`]
+/// gives the frames that are complete, and [`Decoder::finish`] says whether the end was one.
 #[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -224,7 +226,8 @@ impl Decoder {
     /// To be called at the end of the file.
     ///
     /// # Errors
-    /// [`CaptureError::NotACapture`] if nothing was ever understood, [`CaptureError::CutShort`] if bytes are left.
+    /// [`CaptureError::NotACapture`] if nothing was ever understood, [`CaptureError::CutShort`] if
+    /// bytes are left.
     pub fn finish(&self) -> Result<(), CaptureError> {
         let left = self.buffer.len() - self.at;
         if matches!(self.state, State::Start) {

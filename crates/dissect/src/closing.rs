@@ -1,4 +1,5 @@
-//! What remains to be said of a send queue: when a message is put away, and at the end of the capture.
+//! What remains to be said of a send queue: when a message is put away, and at the end of the
+//! capture.
 
 use crate::finding::{PeerHad, What};
 use crate::kind::Kind;
@@ -7,11 +8,13 @@ use crate::model::{Cause, Message, Outcome, Repeat};
 use crate::notes::Notes;
 use crate::tracker::Tracker;
 
-/// No requester is later than this with what it sends again, as long as nothing is known of its timers.
+/// No requester is later than this with what it sends again, as long as nothing is known of its
+/// timers.
 const SLOW_NS: u64 = 50_000_000;
 
 impl Tracker {
-    /// Counts a message and keeps it if there is room. Nothing more of it comes, so what became of it is said now.
+    /// Counts a message and keeps it if there is room. Nothing more of it comes, so what became of
+    /// it is said now.
     pub fn put_away(&mut self, mut message: Message, notes: &mut Notes) {
         if self.unreliable && message.is_open() {
             let whole = message.complete && message.missing == 0 && !message.headless;
@@ -108,7 +111,8 @@ impl Tracker {
         }
     }
 
-    /// The requests are in the file twice and their answers, too. One of these alone may be so when a whole window was sent again.
+    /// The requests are in the file twice and their answers, too. One of these alone may be so when
+    /// a whole window was sent again.
     fn captured_twice(&self) -> bool {
         self.requests_seen.nearly_all(16) && (self.unreliable || self.answers_seen.nearly_all(4))
     }
@@ -140,7 +144,8 @@ impl Tracker {
         });
     }
 
-    /// An unreliable message whose end the capture does not have, with nothing behind it to show that it is missing.
+    /// An unreliable message whose end the capture does not have, with nothing behind it to show
+    /// that it is missing.
     fn tell_under_way(&mut self, end_ns: u64, notes: &mut Notes) {
         let Some(last) = self.live.back_mut() else {
             return;
@@ -225,8 +230,8 @@ impl Tracker {
         notes.at(self.end, message.last_sent.0, &packets, what);
     }
 
-    /// Whether no further attempt, and no answer to the last one, is to be expected of a message that waited before: that the
-    /// capture ends says nothing.
+    /// Whether no further attempt, and no answer to the last one, is to be expected of a message
+    /// that waited before: that the capture ends says nothing.
     fn given_up(&self, message: &Message, end_ns: u64, agreed: Agreed) -> bool {
         let told_to_wait = self.rnr.map_or((0, 0), |(_, _, time, ns)| (time, ns));
         let quiet_ns = end_ns.saturating_sub(message.last_sent.0.max(told_to_wait.0));
@@ -266,7 +271,8 @@ fn latencies(all: &mut Vec<(Kind, Latencies)>, kind: Kind) -> &mut Latencies {
     &mut all[index].1
 }
 
-/// A responder acknowledges each duplicate it gets, so answers to a retransmission tell what it had before.
+/// A responder acknowledges each duplicate it gets, so answers to a retransmission tell what it had
+/// before.
 fn peer_had(repeat: &Repeat) -> PeerHad {
     let Some((psn, reply, sent_to)) = repeat.reply else {
         return PeerHad::Unknown;

@@ -1,4 +1,5 @@
-//! What the connection managers said: connections by their communication ids, and service resolutions.
+//! What the connection managers said: connections by their communication ids, and service
+//! resolutions.
 
 use std::net::IpAddr;
 
@@ -70,8 +71,8 @@ pub(crate) enum News {
 }
 
 impl Connections {
-    /// A MAD from `src` to `dst`. Returns the connection, who of it sent the message, and what follows; `None` if it would be
-    /// one more than `most`.
+    /// A MAD from `src` to `dst`. Returns the connection, who of it sent the message, and what
+    /// follows; `None` if it would be one more than `most`.
     pub fn message(
         &mut self,
         most: usize,

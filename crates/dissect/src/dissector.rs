@@ -40,7 +40,8 @@ impl Default for Limits {
     }
 }
 
-/// Where a frame was captured: the interface of the file, its index on the host, whether it had sent it.
+/// Where a frame was captured: the interface of the file, its index on the host, whether it had
+/// sent it.
 type Tap = (u32, Option<u32>, Option<bool>);
 
 /// A copy of a packet at a second interface follows within this time.
@@ -62,7 +63,8 @@ struct DatagramKey {
     high: (IpAddr, u32),
 }
 
-/// Fed with frames, in the order of the file; gives each packet's place, and at the end all there is to know.
+/// Fed with frames, in the order of the file; gives each packet's place, and at the end all there
+/// is to know.
 pub struct Dissector {
     limits: Limits,
     capture: Capture,
@@ -117,7 +119,8 @@ impl Dissector {
         }
     }
 
-    /// The next frame. `each` is called with every packet in it: none, one, or several if the kernel had yet to cut them.
+    /// The next frame. `each` is called with every packet in it: none, one, or several if the
+    /// kernel had yet to cut them.
     pub fn frame(&mut self, frame: &Frame<'_>, mut each: impl FnMut(&Packet, Option<Place>)) {
         if self.capture.frames == 0 {
             self.capture.time.0 = frame.time_ns;
@@ -197,8 +200,8 @@ impl Dissector {
         }
     }
 
-    /// The same bytes at another interface, or in the other direction, a moment ago. What shows a packet a second time is no
-    /// copy: it was sent again.
+    /// The same bytes at another interface, or in the other direction, a moment ago. What shows a
+    /// packet a second time is no copy: it was sent again.
     fn is_copy(&mut self, frame: &Frame<'_>, outer: &Outer, bytes: &[u8]) -> bool {
         let mut hasher = DefaultHasher::new();
         (outer.flow, outer.ip_id, bytes).hash(&mut hasher);
@@ -473,8 +476,8 @@ impl Dissector {
         Some((index, 0))
     }
 
-    /// Whether a place is in a conversation of this queue pair, as far as the frames until now show it: `None` if an answer
-    /// may yet show who sends there.
+    /// Whether a place is in a conversation of this queue pair, as far as the frames until now show
+    /// it: `None` if an answer may yet show who sends there.
     pub fn concerns(&self, place: Place, qpn: u32) -> Option<bool> {
         let mut live = self.live.get(place.conversation)?;
         while let Some((keep, _)) = live.merged {
@@ -536,8 +539,8 @@ impl Dissector {
 fn agreed(connection: &Connection) -> [Agreed; 2] {
     let (req, rep) = (connection.req.as_ref(), connection.rep.as_ref());
     let retries = req.map(|req| req.retry_count);
-    // What an end may have under way is what the other one is ready to answer; how often it repeats after an RNR NAK is what
-    // the other one asks for, too.
+    // What an end may have under way is what the other one is ready to answer; how often it repeats
+    // after an RNR NAK is what the other one asks for, too.
     [
         Agreed {
             reads: rep.map(|rep| rep.responder_resources),

@@ -88,8 +88,9 @@ pub enum What {
     },
     /// A NAK of a reserved code or an AETH of a reserved type.
     OddSyndrome { syndrome: u8 },
-    /// Sent `times` times, never answered, and the capture goes on long enough to say that nothing more came. `rnr`: the last
-    /// answer was to wait. `answered`: it had an answer, which its sender did not get.
+    /// Sent `times` times, never answered, and the capture goes on long enough to say that nothing
+    /// more came. `rnr`: the last answer was to wait. `answered`: it had an answer, which its
+    /// sender did not get.
     GaveUp {
         message: u64,
         times: u32,
@@ -114,8 +115,9 @@ pub enum What {
     Reordered { psn: Psn, behind: u32 },
     /// A READ response is missing in the capture.
     ResponseGap { psn: Psn, count: u32 },
-    /// A READ was asked for again, from its middle, or from its start although it had been answered in part: the response with
-    /// that PSN, in packet `response` if that is known, is in the capture (`seen`) or not.
+    /// A READ was asked for again, from its middle, or from its start although it had been answered
+    /// in part: the response with that PSN, in packet `response` if that is known, is in the
+    /// capture (`seen`) or not.
     ReadAgain {
         message: u64,
         psn: Psn,

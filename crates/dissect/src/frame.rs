@@ -48,11 +48,13 @@ pub struct Outer {
     pub udp_payload: u32,
     /// Whether the interface had sent it, where the link layer tells.
     pub outgoing: Option<bool>,
-    /// Index of the interface, where the link layer tells: a capture of all of them has one number in the file.
+    /// Index of the interface, where the link layer tells: a capture of all of them has one number
+    /// in the file.
     pub ifindex: Option<u32>,
 }
 
-/// Finds the UDP payload of a RoCEv2 packet: BTH up to and including the ICRC, as much of it as was captured.
+/// Finds the UDP payload of a RoCEv2 packet: BTH up to and including the ICRC, as much of it as was
+/// captured.
 ///
 /// # Errors
 /// See [`Skip`].
@@ -65,7 +67,8 @@ pub fn open(link_type: u16, bytes: &[u8]) -> Result<(Outer, &[u8]), Skip> {
             let kind = word(bytes, 12).ok_or(Skip::CutShort)?;
             ethertype(kind, bytes.get(14..).ok_or(Skip::CutShort)?, &mut vlan)?
         }
-        // Address family in the byte order of whoever captured, or of the network; the IP header tells as well.
+        // Address family in the byte order of whoever captured, or of the network; the IP header
+        // tells as well.
         0 | 108 => bytes.get(4..).ok_or(Skip::CutShort)?,
         12 | 14 | 101 | 228 | 229 => bytes,
         113 => {

@@ -1,4 +1,5 @@
-//! PSNs of one send queue that were not seen. Whatever the capture, a packet costs no more than a look into a sorted map.
+//! PSNs of one send queue that were not seen. Whatever the capture, a packet costs no more than a
+//! look into a sorted map.
 
 use std::collections::BTreeMap;
 
@@ -119,7 +120,8 @@ impl Gaps {
         Some(before)
     }
 
-    /// How many of the `count` PSNs from `from` on are missing; of more than a thousand pieces the first ones count.
+    /// How many of the `count` PSNs from `from` on are missing; of more than a thousand pieces the
+    /// first ones count.
     pub fn between(&self, from: Psn, count: u32) -> u32 {
         let begin = self.count(from);
         let end = begin + u64::from(count);
@@ -148,8 +150,8 @@ mod tests {
         Psn::new(n & 0xff_ffff)
     }
 
-    /// Every other PSN of gaps that are as many and as long as they can be comes, from behind: no packet looks at more than
-    /// one piece each time it asks.
+    /// Every other PSN of gaps that are as many and as long as they can be comes, from behind: no
+    /// packet looks at more than one piece each time it asks.
     #[test]
     fn thousands_of_gaps_cost_a_look_each() {
         const LONG: u32 = 100;
@@ -199,7 +201,8 @@ mod tests {
         assert!(gaps.all.is_empty() && gaps.pieces.is_empty());
     }
 
-    /// Half of all PSNs in one step, as a READ may take: nothing that was missing before is found where it is not.
+    /// Half of all PSNs in one step, as a READ may take: nothing that was missing before is found
+    /// where it is not.
     #[test]
     fn a_step_too_long_to_tell_forgets() {
         let mut gaps = Gaps::default();

@@ -80,7 +80,8 @@ pub struct Conversation {
     pub more_findings: u64,
     /// Q_Keys of the datagrams that each end sent, with their number; the first few.
     pub qkeys: [Vec<(u32, u64)>; 2],
-    /// Packets with the ECN codepoint "congestion experienced", and congestion notification packets.
+    /// Packets with the ECN codepoint "congestion experienced", and congestion notification
+    /// packets.
     pub ecn_marked: u64,
     /// Congestion notification packets.
     pub cnps: u64,
@@ -184,7 +185,8 @@ pub struct Message {
     pub answered: u32,
     /// READ: payload bytes of these.
     pub answered_bytes: u64,
-    /// A packet that had acknowledged it before it was sent again: its sender did not get it in time.
+    /// A packet that had acknowledged it before it was sent again: its sender did not get it in
+    /// time.
     pub answer_lost: Option<u64>,
     /// READ: time of the first response.
     pub first_answer: Option<u64>,
@@ -274,7 +276,8 @@ pub struct Repeat {
     pub waited_ns: u64,
     /// A packet that had acknowledged the first PSN already.
     pub acknowledged_by: Option<u64>,
-    /// How the peer first answered: PSN, its packet, and the PSN up to which it had been sent again by then.
+    /// How the peer first answered: PSN, its packet, and the PSN up to which it had been sent again
+    /// by then.
     pub reply: Option<(Psn, u64, Psn)>,
     /// How many answers named the same PSN as that first one, which it has among them.
     pub same_replies: u32,
@@ -291,7 +294,8 @@ pub struct Place {
     pub conversation: usize,
     /// Which end sent it.
     pub from: End,
-    /// The message that it belongs to, or acknowledges: the end whose message it is, and the message's id.
+    /// The message that it belongs to, or acknowledges: the end whose message it is, and the
+    /// message's id.
     pub message: Option<(End, u64)>,
     /// What it is in there.
     pub mark: Mark,
@@ -317,7 +321,8 @@ pub enum Mark {
         /// From 1.
         index: u32,
     },
-    /// Sent again, or for the first time as far as the capture shows, in the course of a retransmission.
+    /// Sent again, or for the first time as far as the capture shows, in the course of a
+    /// retransmission.
     Repeated {
         /// From 1.
         index: u32,

@@ -1,4 +1,5 @@
-//! A RoCEv2 packet as a record of a capture: all header fields, what is known of the ICRC, no payload.
+//! A RoCEv2 packet as a record of a capture: all header fields, what is known of the ICRC, no
+//! payload.
 
 use rnic_wire::cm::Attribute;
 use rnic_wire::{
@@ -36,8 +37,8 @@ pub struct Packet {
 pub enum Icrc {
     /// It holds.
     Right,
-    /// It would hold if the IPv4 identification, or DF, were another: the packet is good, its IP header was changed
-    /// behind the ICRC's back.
+    /// It would hold if the IPv4 identification, or DF, were another: the packet is good, its IP
+    /// header was changed behind the ICRC's back.
     OtherIpHeader {
         /// The identification for which it holds.
         ip_id: u16,
@@ -70,7 +71,8 @@ pub enum NoPacket {
     BadPad,
 }
 
-/// Reads what [`open`](crate::frame::open) found. Also returns the payload, as much of it as was captured.
+/// Reads what [`open`](crate::frame::open) found. Also returns the payload, as much of it as was
+/// captured.
 ///
 /// # Errors
 /// See [`NoPacket`]. A CNP is a packet without extension headers.
@@ -171,11 +173,12 @@ fn check(outer: &Outer, bytes: &[u8]) -> Icrc {
     }
 }
 
-/// The length of the packets that a sender handed over as one large datagram (UDP segmentation offload), for the kernel
-/// or the NIC to cut: a capture on the sender, or on loopback, shows them uncut. `None` if the datagram is one packet.
+/// The length of the packets that a sender handed over as one large datagram (UDP segmentation
+/// offload), for the kernel or the NIC to cut: a capture on the sender, or on loopback, shows them
+/// uncut. `None` if the datagram is one packet.
 ///
-/// The lengths of IP and UDP are then not those that the ICRC is about, and each packet's identification is one more
-/// than that of the one before it.
+/// The lengths of IP and UDP are then not those that the ICRC is about, and each packet's
+/// identification is one more than that of the one before it.
 pub fn segment_len(outer: &Outer, bytes: &[u8]) -> Option<usize> {
     let total = outer.udp_payload as usize;
     let shortest = Bth::LEN + ICRC_LEN;

@@ -15,8 +15,8 @@ use crate::notes::{Notes, Numbers};
 use crate::packet::Packet;
 use crate::twice::Twice;
 
-/// PSNs further apart than this belong to different lives of a queue pair. A responder may lag 2^23 behind, but nobody
-/// has so much under way.
+/// PSNs further apart than this belong to different lives of a queue pair. A responder may lag 2^23
+/// behind, but nobody has so much under way.
 const JUMP: u32 = 1 << 17;
 /// Messages that may be.
 const MOST_BEHIND: usize = 4096;
@@ -25,8 +25,9 @@ const READS: u32 = 256;
 /// Messages that are kept at hand, for answers and repetitions to find them.
 const LIVE: usize = 2048;
 const LIVE_AT_MOST: usize = 16_384;
-/// They begin no further behind the next PSN than this: those that are done with, and those that still wait, of which half
-/// of all PSNs is the most that the specification allows. Beyond it PSNs say no longer what comes first.
+/// They begin no further behind the next PSN than this: those that are done with, and those that
+/// still wait, of which half of all PSNs is the most that the specification allows. Beyond it PSNs
+/// say no longer what comes first.
 const BEHIND: u32 = 1 << 22;
 const BEHIND_AT_MOST: u32 = 1 << 23;
 /// Requests whose packet number is remembered.
@@ -239,8 +240,9 @@ impl Tracker {
         (id, mark)
     }
 
-    /// Whether a PSN that far behind is still of this life: its message awaits an answer, or those behind it are no more than
-    /// can be under way. There a READ is one packet, however many PSNs it takes.
+    /// Whether a PSN that far behind is still of this life: its message awaits an answer, or those
+    /// behind it are no more than can be under way. There a READ is one packet, however many PSNs
+    /// it takes.
     fn may_come_again(&self, psn: Psn) -> bool {
         let Some(index) = self.find(psn) else {
             return false;

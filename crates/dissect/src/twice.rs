@@ -1,5 +1,5 @@
-//! Whether a file holds nearly every packet twice: two captures of the same packets, put together. If their clocks differ, the
-//! second ones look as if a timer had repeated them.
+//! Whether a file holds nearly every packet twice: two captures of the same packets, put together.
+//! If their clocks differ, the second ones look as if a timer had repeated them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -28,7 +28,8 @@ pub(crate) struct Twice {
 
 impl Twice {
     pub fn push(&mut self, p: &Packet) {
-        // Whoever sends a packet again gives it another identification, if he numbers packets at all.
+        // Whoever sends a packet again gives it another identification, if he numbers packets at
+        // all.
         self.ids.insert(p.outer.ip_id);
         let key = (p.bth.psn, p.bth.opcode, p.outer.ip_id);
         if self.recent.len() == RECENT
@@ -50,8 +51,8 @@ impl Twice {
         }
     }
 
-    /// Nine of ten came exactly twice, and `fewest` or more. Not known of packets that are not numbered (IPv6, and who sends one
-    /// number or few): a second one may have been sent again.
+    /// Nine of ten came exactly twice, and `fewest` or more. Not known of packets that are not
+    /// numbered (IPv6, and who sends one number or few): a second one may have been sent again.
     pub fn nearly_all(&self, fewest: u64) -> bool {
         let numbered = self.ids.len() as u64 * 2 >= self.first.min(1 << 16);
         numbered

@@ -1,4 +1,5 @@
-//! What is said of requests without an answer: "given up" only where the capture shows it, not because it ends.
+//! What is said of requests without an answer: "given up" only where the capture shows it, not
+//! because it ends.
 
 use crate::support::made::*;
 use crate::support::{Owned, begin, dissect, found, frames, only, silence};
@@ -40,7 +41,8 @@ fn a_capture_that_ends_between_two_attempts_does_not_say_given_up() {
     }
 }
 
-/// A capture that goes on for longer than twice the longest wait shows that no further attempt comes.
+/// A capture that goes on for longer than twice the longest wait shows that no further attempt
+/// comes.
 #[test]
 fn silence_long_enough_is_giving_up() {
     const MS: u64 = 1_000_000;
@@ -65,7 +67,8 @@ fn silence_long_enough_is_giving_up() {
     );
 }
 
-/// Told to wait once, and never seen to send again: how long it takes is not known, but not for ever.
+/// Told to wait once, and never seen to send again: how long it takes is not known, but not for
+/// ever.
 #[test]
 fn one_rnr_nak_and_silence() {
     const MS: u64 = 1_000_000;
@@ -84,8 +87,8 @@ fn one_rnr_nak_and_silence() {
     }
 }
 
-/// It did wait and was sent again: what then is missing is an answer, for which no timer is known. The peer is there, for it had
-/// answered that it was not ready.
+/// It did wait and was sent again: what then is missing is an answer, for which no timer is known.
+/// The peer is there, for it had answered that it was not ready.
 #[test]
 fn silence_after_a_wait_that_was_obeyed_is_no_giving_up() {
     // Soft-RoCE's NAK behind the RNR NAK, obeyed before the wait is over.
@@ -133,14 +136,16 @@ fn a_gap_is_repaired_only_if_it_was_filled() {
     }
 }
 
-/// The REP asks for one RNR retry (as changed here): the second RNR NAK is the end, however soon the capture ends.
+/// The REP asks for one RNR retry (as changed here): the second RNR NAK is the end, however soon
+/// the capture ends.
 #[test]
 fn retries_that_the_connection_manager_named_are_counted() {
     let rnr_retries = |limit: u8| {
         let mut all = frames("cm_rping_v4");
         // REQ, REP, RTU, and A's first SEND, which is not answered.
         all.truncate(4);
-        // Behind Ethernet, IPv4, UDP, BTH, DETH and MAD headers: byte 27 of the REP, its upper 3 bits.
+        // Behind Ethernet, IPv4, UDP, BTH, DETH and MAD headers: byte 27 of the REP, its upper 3
+        // bits.
         let at = 14 + 20 + 8 + 12 + 8 + 24 + 27;
         all[1].bytes[at] = all[1].bytes[at] & 0x1f | limit << 5;
         all[1].bytes.pop();
@@ -172,7 +177,8 @@ fn retries_that_the_connection_manager_named_are_counted() {
     assert!(matches!(what, Some(What::Unanswered { .. })), "{what:?}");
 }
 
-/// A UC message of which nothing but the end is missing when the capture ends: whether it was lost nobody knows.
+/// A UC message of which nothing but the end is missing when the capture ends: whether it was lost
+/// nobody knows.
 #[test]
 fn a_capture_that_ends_within_a_uc_message_says_so() {
     for (begin, lost) in [(0, None), (1, None), (0, Some(1))] {

@@ -148,7 +148,8 @@ proptest! {
     }
 }
 
-/// A million packets of as many queue pairs as fit: conversations and findings stay within the limits.
+/// A million packets of as many queue pairs as fit: conversations and findings stay within the
+/// limits.
 #[test]
 fn limits_hold() {
     let template = &frames("rc_flush_v4")[0];
@@ -183,7 +184,8 @@ fn limits_hold() {
     }
 }
 
-/// Middle packets, each as far ahead as counts as a gap: no message grows beyond the longest one that there is.
+/// Middle packets, each as far ahead as counts as a gap: no message grows beyond the longest one
+/// that there is.
 #[test]
 fn a_message_without_end_is_cut() {
     const STEP: u32 = 1 << 17;

@@ -30,8 +30,9 @@ fn each_capture_shows_what_it_is_there_for() {
     }
 }
 
-/// Each of four queue pairs gets a SEND of 3000 B: the first one's receive is too short, the second one has none, the third does
-/// not know the key to invalidate, the fourth one's receive has a key of another protection domain. What they answer.
+/// Each of four queue pairs gets a SEND of 3000 B: the first one's receive is too short, the second
+/// one has none, the third does not know the key to invalidate, the fourth one's receive has a key
+/// of another protection domain. What they answer.
 type Answers = [&'static [Syndrome]; 4];
 
 const NOT_READY: Syndrome = Syndrome::RnrNak { timer: 12 };
@@ -100,7 +101,8 @@ fn naks(side: &Side) -> Vec<Syndrome> {
         .collect()
 }
 
-/// READs, and a SEND that invalidates their key behind them: Linux answers those to their end, and then takes this.
+/// READs, and a SEND that invalidates their key behind them: Linux answers those to their end, and
+/// then takes this.
 fn the_read_comes_first(capture: &Capture) {
     let messages = &only(capture).sides[0].messages;
     let (last, reads) = messages.split_last().expect("messages");
@@ -137,7 +139,8 @@ fn the_key_is_gone(capture: &Capture) {
     assert_eq!(remote.map(|(_, rkey, _)| rkey), last.invalidate);
 }
 
-/// Each NAK asks for a later PSN, and so acknowledges what is before it; after seven Linux sends no more.
+/// Each NAK asks for a later PSN, and so acknowledges what is before it; after seven Linux sends no
+/// more.
 fn naks_are_no_progress(capture: &Capture) {
     let side = &only(capture).sides[0];
     let asked: Vec<_> = side.repeats.iter().map(|repeat| repeat.psns.0).collect();
@@ -176,7 +179,8 @@ fn two_addresses(capture: &Capture) -> [&Connection; 2] {
     [asked, elsewhere]
 }
 
-/// RTU and DREQ come from an address that the REQ did not come from, and are obeyed: the DREP goes where the REQ came from.
+/// RTU and DREQ come from an address that the REQ did not come from, and are obeyed: the DREP goes
+/// where the REQ came from.
 fn taken_from_elsewhere(capture: &Capture) {
     let [asked, elsewhere] = two_addresses(capture);
     assert!(elsewhere.has(Attribute::Rtu) && elsewhere.has(Attribute::Dreq));

@@ -1,4 +1,5 @@
-//! Captures as they would look had the network lost, turned or doubled packets before the place of the capture.
+//! Captures as they would look had the network lost, turned or doubled packets before the place of
+//! the capture.
 
 use crate::support::made::*;
 use crate::support::{dissect, dissect_within, found, frames, only, without};
@@ -64,7 +65,8 @@ fn a_first_that_comes_late_joins_its_message() {
     assert!(side.messages.iter().all(|message| !message.headless));
 }
 
-/// The LAST of a message and the FIRST of the next come late, behind packets of the next: these are not taken for the former's.
+/// The LAST of a message and the FIRST of the next come late, behind packets of the next: these are
+/// not taken for the former's.
 #[test]
 fn two_messages_whose_border_comes_late_stay_two() {
     let captured = frames("drop_send_mid_v4");
@@ -150,7 +152,8 @@ fn a_response_lost_before_the_capture() {
     ));
 }
 
-/// A packet of its own that the capture lacks, and that comes again once the timer has run out: the wait is told from the gap.
+/// A packet of its own that the capture lacks, and that comes again once the timer has run out: the
+/// wait is told from the gap.
 #[test]
 fn a_message_that_fills_a_gap_late_is_a_timeout() {
     let mut all = frames("rc_send_v4");
@@ -221,7 +224,8 @@ fn a_capture_that_begins_within_a_message() {
 
 #[test]
 fn conversations_side_by_side_are_told_apart_by_their_psns() {
-    // Five queue pairs with the same PSNs, one after the other; here all requests come before all answers.
+    // Five queue pairs with the same PSNs, one after the other; here all requests come before all
+    // answers.
     let all = frames("rc_badrkey_v4");
     let (requests, answers): (Vec<_>, Vec<_>) = {
         let (_, packets) = dissect(&all);
@@ -263,7 +267,8 @@ fn a_packet_that_the_network_doubled_is_no_timeout() {
     assert_eq!((side.repeats.len(), side.messages[1].repeated), (0, 0));
 }
 
-/// `tcpdump -i any` shows a packet at a bond and at its slave: SLL2 says at which interface, the file does not.
+/// `tcpdump -i any` shows a packet at a bond and at its slave: SLL2 says at which interface, the
+/// file does not.
 #[test]
 fn a_packet_at_two_interfaces_counts_once() {
     let at = |frame: &Owned, ifindex: u8| {
@@ -295,8 +300,8 @@ fn a_packet_at_two_interfaces_counts_once() {
     assert!(!found.contains(&"early"), "{found:?}");
 }
 
-/// Three of four packets are sent again within 10 ms, each seen going out and coming in: what an interface has shown once is no
-/// copy when it shows it again.
+/// Three of four packets are sent again within 10 ms, each seen going out and coming in: what an
+/// interface has shown once is no copy when it shows it again.
 #[test]
 fn a_fast_retransmission_at_two_interfaces_is_no_copy() {
     let cooked = |frame: &Owned, ifindex: u8| {
@@ -346,8 +351,9 @@ fn peer_had(frames: &[Owned]) -> PeerHad {
     had.expect("a timeout")
 }
 
-/// Packets 6 to 10 are sent again; 11 to 14 acknowledge PSN 3 of 4. One such ACK behind the repeated packet may be that packet's
-/// own; several, or one ahead of it, are answers to duplicates, and show what the peer had had.
+/// Packets 6 to 10 are sent again; 11 to 14 acknowledge PSN 3 of 4. One such ACK behind the
+/// repeated packet may be that packet's own; several, or one ahead of it, are answers to
+/// duplicates, and show what the peer had had.
 #[test]
 fn one_ack_does_not_show_what_the_peer_had() {
     let all = frames("drop_send_last_v4");
@@ -363,7 +369,8 @@ fn one_ack_does_not_show_what_the_peer_had() {
     assert_eq!(peer_had(&ahead), up_to(8));
 }
 
-/// A corrupted packet is in the capture: what misses it names it, instead of a loss before the capture.
+/// A corrupted packet is in the capture: what misses it names it, instead of a loss before the
+/// capture.
 #[test]
 fn a_gap_names_the_packet_with_a_wrong_icrc() {
     let mut all = frames("drop_send_mid_v4");
@@ -385,7 +392,8 @@ fn a_gap_names_the_packet_with_a_wrong_icrc() {
     assert_eq!(finding.bad, [all.len() as u64]);
 }
 
-/// Two captures of the same packets, put together, with clocks 3 ms or 3 s apart: what comes again nobody sent again.
+/// Two captures of the same packets, put together, with clocks 3 ms or 3 s apart: what comes again
+/// nobody sent again.
 #[test]
 fn a_file_of_two_captures_has_no_timeouts() {
     let mut reads = Made::default();
@@ -416,7 +424,8 @@ fn a_file_of_two_captures_has_no_timeouts() {
     }
 }
 
-/// All that was sent is sent again after a timeout, and answered again: one ACK each time, so this is no second capture.
+/// All that was sent is sent again after a timeout, and answered again: one ACK each time, so this
+/// is no second capture.
 #[test]
 fn a_message_sent_again_as_a_whole_is_a_timeout() {
     let mut made = Made::default();
@@ -472,8 +481,8 @@ fn each_direction_of_datagrams_has_its_q_key() {
     assert_eq!(wrong.severity(), Severity::Failed);
 }
 
-/// A responder refuses at the first packet that it cannot take, while the requester still sends the others: what was refused is
-/// the whole message, also where messages are no longer kept.
+/// A responder refuses at the first packet that it cannot take, while the requester still sends the
+/// others: what was refused is the whole message, also where messages are no longer kept.
 #[test]
 fn a_refusal_in_the_middle_of_a_message_is_of_all_of_it() {
     let mut made = Made::default();
@@ -504,7 +513,8 @@ fn a_refusal_in_the_middle_of_a_message_is_of_all_of_it() {
     }
 }
 
-/// The FIRST of a refused message comes last, or its LAST and the FIRST of the next one: one refusal stays one.
+/// The FIRST of a refused message comes last, or its LAST and the FIRST of the next one: one
+/// refusal stays one.
 #[test]
 fn a_refusal_stays_one_whatever_comes_late() {
     let mut first_late = Made::default();

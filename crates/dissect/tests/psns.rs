@@ -6,7 +6,8 @@ use rnic_dissect::{Cause, Mark, Outcome, What};
 
 const MTU: u16 = 1024;
 
-/// A READ of 1 GiB takes 2^20 PSNs at once. Asked for again from its middle, it lies that far behind the next one.
+/// A READ of 1 GiB takes 2^20 PSNs at once. Asked for again from its middle, it lies that far
+/// behind the next one.
 #[test]
 fn a_long_read_asked_for_again_is_no_reset() {
     const LEN: u32 = 1 << 30;
@@ -32,7 +33,8 @@ fn a_long_read_asked_for_again_is_no_reset() {
     );
 }
 
-/// The oldest of ten READs of 16 MiB, which are all answered: its last response was lost behind the capture.
+/// The oldest of ten READs of 16 MiB, which are all answered: its last response was lost behind the
+/// capture.
 #[test]
 fn the_oldest_of_many_reads_may_be_asked_for_again() {
     const PSNS: u32 = 1 << 14;
@@ -81,7 +83,8 @@ fn a_jump_to_what_is_done_is_a_reset() {
     assert_eq!(conversation.sides[0].message_count, u64::from(COUNT) + 1);
 }
 
-/// READs of 64 MiB, more than go round once: what comes then finds its messages, an answered one and one refused.
+/// READs of 64 MiB, more than go round once: what comes then finds its messages, an answered one
+/// and one refused.
 #[test]
 fn messages_are_found_after_half_of_all_psns() {
     const PSNS: u32 = 1 << 16;

@@ -1,8 +1,8 @@
 //! Commands in documents, and what they print.
 //!
-//! A block of code in the language `console` is what somebody sees in a terminal: lines that begin with `$ ` are typed, `# `
-//! at the end of one begins a comment, and the lines up to the next `$ ` are printed. `...`, as a line
-//! or at the end of one, stands for anything.
+//! A block of code in the language `console` is what somebody sees in a terminal: lines that begin
+//! with `$ ` are typed, `# ` at the end of one begins a comment, and the lines up to the next `$ `
+//! are printed. `...`, as a line or at the end of one, stands for anything.
 
 use crate::Document;
 
@@ -44,7 +44,8 @@ pub fn blocks(document: &Document) -> Vec<Vec<Command>> {
         .collect()
 }
 
-/// A line with each number as `#`, and each row of spaces as one: what has to be the same each time a program runs.
+/// A line with each number as `#`, and each row of spaces as one: what has to be the same each time
+/// a program runs.
 pub fn shape(line: &str) -> String {
     let mut shape = String::new();
     for word in line.split_whitespace() {
@@ -76,8 +77,9 @@ fn run(text: &str, is_part: impl Fn(char) -> bool) -> usize {
 
 /// Whether a program prints what the document says, up to numbers, spaces and breaks of lines.
 ///
-/// `...`, as a line or at the end of one, stands for anything. What is printed before the first and behind the last word of
-/// the document is of no concern. `Err` has the first line of the document that is missing.
+/// `...`, as a line or at the end of one, stands for anything. What is printed before the first and
+/// behind the last word of the document is of no concern. `Err` has the first line of the document
+/// that is missing.
 pub fn compare(said: &[String], printed: &str) -> Result<(), String> {
     let printed = words(printed);
     let mut from = 0;
@@ -164,8 +166,8 @@ mod tests {
         assert_ne!(shape("5 packets"), shape("5 messages"));
     }
 
-    /// A document that says what a program does not print is told which line is wrong; breaks of lines and what `...` stands for
-    /// are left open.
+    /// A document that says what a program does not print is told which line is wrong; breaks of
+    /// lines and what `...` stands for are left open.
     #[test]
     fn output_is_compared() {
         let printed = "head\na 1\nb 2\nc 3\nd 4\n";

@@ -185,7 +185,8 @@ fn line_starts(text: &str) -> Vec<usize> {
     std::iter::once(0).chain(ends).collect()
 }
 
-/// The anchor of a heading, as GitHub makes it: small letters, spaces as hyphens, and nothing else but hyphens and underscores.
+/// The anchor of a heading, as GitHub makes it: small letters, spaces as hyphens, and nothing else
+/// but hyphens and underscores.
 pub fn slug(heading: &str) -> String {
     heading
         .trim()

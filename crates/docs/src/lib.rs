@@ -1,8 +1,9 @@
-//! Checks the documents of this repository: what they say has to be readable, and their links, paths and commands have to work.
+//! Checks the documents of this repository: what they say has to be readable, and their links,
+//! paths and commands have to work.
 //!
-//! [`check`] reads every document of a [`Repository`] and returns what is wrong with them. [`console`] finds the commands
-//! that a document shows, and compares what they print with what the document says; `crates/programs/tests/readme.rs` runs
-//! those of README.md.
+//! [`check`] reads every document of a [`Repository`] and returns what is wrong with them.
+//! [`console`] finds the commands that a document shows, and compares what they print with what the
+//! document says; `crates/programs/tests/readme.rs` runs those of README.md.
 //!
 //! The rules are one function each, in [`rules`]. CONTRIBUTING.md says what they ask for.
 

@@ -1,5 +1,6 @@
-//! `cargo run -p rnic-docs [DOCUMENT...]` prints what is wrong with the documents of the current folder's repository, or with those
-//! that are named. `cargo run -p rnic-docs -- --wrap DOCUMENT...` wraps their lines.
+//! `cargo run -p rnic-docs [DOCUMENT...]` prints what is wrong with the documents of the current
+//! folder's repository, or with those that are named. `cargo run -p rnic-docs -- --wrap
+//! DOCUMENT...` wraps their lines.
 
 use std::fs;
 use std::io;

@@ -84,7 +84,8 @@ impl Repository {
         files.filter(|path| path.ends_with(".md"))
     }
 
-    /// Whether a document is written by a program, or is a note beside a crate's tests: these are looked up, not read.
+    /// Whether a document is written by a program, or is a note beside a crate's tests: these are
+    /// looked up, not read.
     pub fn is_looked_up(path: &str) -> bool {
         let is_written = WRITTEN_BY_PROGRAMS
             .iter()
@@ -108,7 +109,8 @@ impl Repository {
         })
     }
 
-    /// Whether a name is one that paths of this repository begin with: a folder of the root, or one of `crates`.
+    /// Whether a name is one that paths of this repository begin with: a folder of the root, or one
+    /// of `crates`.
     pub fn is_start(&self, name: &str) -> bool {
         self.folders.contains(name) || self.folders.contains(&format!("crates/{name}"))
     }

@@ -1,4 +1,5 @@
-//! What a document has to keep to, a function for each rule. CONTRIBUTING.md lists the rules for people.
+//! What a document has to keep to, a function for each rule. CONTRIBUTING.md lists the rules for
+//! people.
 
 use crate::document::{CODE, Document, Prose};
 use crate::{Complaint, Repository};
@@ -70,7 +71,8 @@ const PEOPLE: [&str; 22] = [
 /// Files of other projects that documents name.
 const ELSEWHERE: [&str; 4] = ["rsocket.c", "rxe_comp.c", "verbs.h", "rdma_cma.h"];
 
-/// Endings of files that no user of rnic has under such a name, so that a bare name with one means a file of the repository.
+/// Endings of files that no user of rnic has under such a name, so that a bare name with one means
+/// a file of the repository.
 const SOURCES: [&str; 6] = [".rs", ".md", ".c", ".pkt", ".cm", ".toml"];
 
 /// Returns what is wrong with a document, by all rules that it has to keep to.
@@ -108,7 +110,8 @@ pub fn size(document: &Document) -> Option<Complaint> {
     (has > most).then(|| complaint(document, 0, format!("{has} {unit}, at most {most}")))
 }
 
-/// A line has at most [`COLUMNS`] columns, but for tables, code between fences, and what has no space to wrap at.
+/// A line has at most [`COLUMNS`] columns, but for tables, code between fences, and what has no
+/// space to wrap at.
 pub fn columns(document: &Document) -> Vec<Complaint> {
     let mut found = Vec::new();
     for (line, text, inside) in document.lines() {
@@ -121,7 +124,8 @@ pub fn columns(document: &Document) -> Vec<Complaint> {
     found
 }
 
-/// Whether a line has a space to wrap at, behind its indentation and mark, outside of code, and in the columns that there are.
+/// Whether a line has a space to wrap at, behind its indentation and mark, outside of code, and in
+/// the columns that there are.
 fn could_wrap(line: &str) -> bool {
     let start = line.len() - line.trim_start_matches([' ', '*', '-', '>', '#']).len();
     let mut in_code = false;
@@ -150,7 +154,8 @@ pub fn sentences(document: &Document) -> Vec<Complaint> {
     found
 }
 
-/// The sentences of a text: they end with a full stop, a question mark or an exclamation mark and a space.
+/// The sentences of a text: they end with a full stop, a question mark or an exclamation mark and a
+/// space.
 fn split(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let mut start = 0;

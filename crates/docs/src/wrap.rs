@@ -1,8 +1,10 @@
-//! Wraps the prose of a document. Tables, headings, pictures and code between fences stay as they are.
+//! Wraps the prose of a document. Tables, headings, pictures and code between fences stay as they
+//! are.
 
 use crate::rules::COLUMNS;
 
-/// A paragraph or an item of a list that is being collected: how its first line begins, how the others do, and its words.
+/// A paragraph or an item of a list that is being collected: how its first line begins, how the
+/// others do, and its words.
 #[derive(Debug, Default)]
 struct Block {
     first: String,
@@ -10,8 +12,8 @@ struct Block {
     words: Vec<String>,
 }
 
-/// Returns the document with its prose in lines of at most [`COLUMNS`] columns, where there is a space to wrap at. What it says
-/// stays the same.
+/// Returns the document with its prose in lines of at most [`COLUMNS`] columns, where there is a
+/// space to wrap at. What it says stays the same.
 pub fn wrap(text: &str) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut block = Block::default();
@@ -70,7 +72,8 @@ impl Block {
     }
 }
 
-/// The words, but what would begin a list or a heading at the start of a line is one with the word before it.
+/// The words, but what would begin a list or a heading at the start of a line is one with the word
+/// before it.
 fn joined(words: Vec<String>) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     for word in words {
@@ -114,7 +117,8 @@ mod tests {
 
     const LONG: &str = "# A heading that stays\n\nA paragraph of many words, which goes on and on until it is longer than a line may be, with `some code that is long`.\n\n* an item of a list that is as long as the paragraph was, and goes on with some more words behind it, and more\n  * an inner one\n\n1. one\n2. two\n\n| a table | stays |\n| - | - |\n\n```console\n$ code stays\n```\n";
 
-    /// What is wrapped keeps to the columns, says the same, and is not wrapped otherwise the next time.
+    /// What is wrapped keeps to the columns, says the same, and is not wrapped otherwise the next
+    /// time.
     #[test]
     fn the_same_words_in_shorter_lines() {
         let wrapped = wrap(LONG);

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rnic_docs::{Repository, check};
 
-/// No document has a broken link, a file that is gone, a sentence that nobody can read, or whatever else the rules forbid.
+/// No document has a broken link, a file that is gone, a sentence that nobody can read, or whatever
+/// else the rules forbid.
 #[test]
 fn documents_keep_to_the_rules() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

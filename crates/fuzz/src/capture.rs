@@ -2,7 +2,8 @@
 
 use rnic_dissect::{Decoder, Dissector, Limits};
 
-/// Any bytes as a capture file, in two pieces: no panic, and every place that was given out lies in the finished capture.
+/// Any bytes as a capture file, in two pieces: no panic, and every place that was given out lies in
+/// the finished capture.
 pub(crate) fn file(bytes: &[u8]) {
     let mut decoder = Decoder::new();
     let mut dissector = Dissector::new(Limits {

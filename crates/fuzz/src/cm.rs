@@ -1,4 +1,5 @@
-//! A connection manager between an application that calls what it likes and a peer that says anything.
+//! A connection manager between an application that calls what it likes and a peer that says
+//! anything.
 
 use std::net::IpAddr;
 
@@ -30,7 +31,8 @@ fn header() -> IpCmHeader {
     }
 }
 
-/// Any bytes as what happens to an endpoint: no panic, no more than it may keep, and nothing is left in the end.
+/// Any bytes as what happens to an endpoint: no panic, no more than it may keep, and nothing is
+/// left in the end.
 pub(crate) fn connections(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut endpoint = Endpoint::new(Config {

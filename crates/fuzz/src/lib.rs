@@ -1,12 +1,14 @@
-//! Fuzz targets: each takes any bytes, as they could come from outside, and panics if what must hold does not.
+//! Fuzz targets: each takes any bytes, as they could come from outside, and panics if what must
+//! hold does not.
 //!
-//! They are plain functions, so that they serve twice. `tests/replay.rs` gives them the inputs in `seeds` and many
-//! changed ones, with any toolchain, in `./test unit`. `fuzz` holds a program for each, in which libFuzzer looks for
-//! inputs that reach new code: `./test fuzz` does so for some seconds, and by hand it is
-//! `cd crates/fuzz && cargo +nightly fuzz run packet fuzz/corpus/packet seeds/packet`.
+//! They are plain functions, so that they serve twice. `tests/replay.rs` gives them the inputs in
+//! `seeds` and many changed ones, with any toolchain, in `./test unit`. `fuzz` holds a program for
+//! each, in which libFuzzer looks for inputs that reach new code: `./test fuzz` does so for some
+//! seconds, and by hand it is `cd crates/fuzz && cargo +nightly fuzz run packet fuzz/corpus/packet
+//! seeds/packet`.
 //!
-//! What only a crate itself can reach (rings, tables and files that other processes write, rtnetlink's answers, records
-//! of reports) has property tests there instead.
+//! What only a crate itself can reach (rings, tables and files that other processes write,
+//! rtnetlink's answers, records of reports) has property tests there instead.
 
 mod capture;
 mod cm;
@@ -15,7 +17,8 @@ mod link;
 mod transport;
 mod wire;
 
-/// The name of a target, which is that of its folder of seeds and of its program, and what it does with any bytes.
+/// The name of a target, which is that of its folder of seeds and of its program, and what it does
+/// with any bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.

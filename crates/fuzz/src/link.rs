@@ -4,8 +4,8 @@ use rnic_host::door;
 use rnic_host::steering::Probe;
 use rnic_link::{FaultSpec, XdpSpec};
 
-/// Any bytes as a message that came to the door: its records lie in it, one behind the other, none is empty, and a header
-/// that is written again reads the same. Any bytes as a probe.
+/// Any bytes as a message that came to the door: its records lie in it, one behind the other, none
+/// is empty, and a header that is written again reads the same. Any bytes as a probe.
 pub(crate) fn door(bytes: &[u8]) {
     let mut at = 0;
     for (train, capture, packets) in door::records(bytes) {
@@ -24,7 +24,8 @@ pub(crate) fn door(bytes: &[u8]) {
     }
 }
 
-/// Any text as `RNIC_FAULTS` and as `RNIC_XDP`: probabilities are some, and what is shown reads the same.
+/// Any text as `RNIC_FAULTS` and as `RNIC_XDP`: probabilities are some, and what is shown reads the
+/// same.
 pub(crate) fn settings(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;

@@ -17,7 +17,8 @@ mod memory;
 
 const REGION: u64 = 8 << 10;
 const BASE: u64 = 0x10_0000;
-/// Regions in their order: each at `BASE * (index + 1)` with lkey `0x10 * (index + 1)` and the rkey after it.
+/// Regions in their order: each at `BASE * (index + 1)` with lkey `0x10 * (index + 1)` and the rkey
+/// after it.
 const SRC: usize = 0;
 const DST: usize = 1;
 const OPEN: usize = 2;
@@ -202,7 +203,8 @@ impl Victim {
         }
     }
 
-    /// A piece of a region of ours; of one that must not be used, or past its end, if the input says so.
+    /// A piece of a region of ours; of one that must not be used, or past its end, if the input
+    /// says so.
     fn sge(&mut self, input: &mut Input<'_>, region: usize) -> Sge {
         let choice = input.u8();
         let region = match choice {
@@ -352,7 +354,8 @@ impl Victim {
         }
     }
 
-    /// A packet of the peer: its headers are the input's, but where that says that they shall be right.
+    /// A packet of the peer: its headers are the input's, but where that says that they shall be
+    /// right.
     fn feed(&mut self, input: &mut Input<'_>) {
         let choice = input.u8();
         if choice == 0 {
@@ -401,7 +404,8 @@ impl Victim {
         bth.emit(bytes.first_chunk_mut::<{ Bth::LEN }>().expect("a BTH"));
         let given = input.bytes(header - Bth::LEN);
         bytes[Bth::LEN..Bth::LEN + given.len()].copy_from_slice(given);
-        // The words that a guess would hardly hit. Not every service has the operation, and thus its headers.
+        // The words that a guess would hardly hit. Not every service has the operation, and thus
+        // its headers.
         let mut at = Bth::LEN;
         let mut put = |at: usize, word: &[u8]| {
             if let Some(place) = bytes[..header].get_mut(at..at + word.len()) {
@@ -457,8 +461,8 @@ impl Victim {
     }
 }
 
-/// Any bytes as what a peer sends and an application posts: no panic, nothing is written where that is not granted, and
-/// each work request ends once.
+/// Any bytes as what a peer sends and an application posts: no panic, nothing is written where that
+/// is not granted, and each work request ends once.
 pub(crate) fn queue_pair(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut victim = Victim::new(&mut input);

@@ -11,8 +11,8 @@ use rnic_wire::{
 
 use crate::input::Input;
 
-/// Any bytes as a packet, as an IP packet and as the prefix of a UD receive: no panic, and what was read is written
-/// again such that it reads the same.
+/// Any bytes as a packet, as an IP packet and as the prefix of a UD receive: no panic, and what was
+/// read is written again such that it reads the same.
 pub(crate) fn packet(bytes: &[u8]) {
     if let Ok(bth) = Bth::parse(bytes) {
         let mut again = [0; Bth::LEN];
@@ -25,7 +25,8 @@ pub(crate) fn packet(bytes: &[u8]) {
         let mut again = vec![0; bytes.len()];
         packet.emit(&mut again);
         assert_eq!(Packet::parse(&again), Ok(packet));
-        // Behind the BTH, whose reserved bits are cleared, nothing is lost but reserved bytes and padding.
+        // Behind the BTH, whose reserved bits are cleared, nothing is lost but reserved bytes and
+        // padding.
         let payload = header_len(packet.bth.opcode);
         assert_eq!(
             packet.payload.here(),
@@ -62,7 +63,8 @@ pub(crate) fn packet(bytes: &[u8]) {
     }
 }
 
-/// Any flow and packet: the ICRC written holds, whatever the identification, and any bytes may be checked.
+/// Any flow and packet: the ICRC written holds, whatever the identification, and any bytes may be
+/// checked.
 pub(crate) fn icrc(bytes: &[u8]) {
     let mut input = Input(bytes);
     let flags = input.u8();
@@ -107,8 +109,8 @@ pub(crate) fn icrc(bytes: &[u8]) {
     assert_eq!(context.check_any_df(&packet, expected), Ok(found));
 }
 
-/// Any bytes as a message of the connection manager: no panic, what was read is written again such that it reads the
-/// same, and it is for the same addressee.
+/// Any bytes as a message of the connection manager: no panic, what was read is written again such
+/// that it reads the same, and it is for the same addressee.
 pub(crate) fn mad(bytes: &[u8]) {
     let addressee = Addressee::of(bytes);
     let Ok(mad) = Mad::parse(bytes) else {

@@ -1,4 +1,5 @@
-//! Half round trip of a 40-byte datagram between two processes: a bare UDP socket, then the link, in turns.
+//! Half round trip of a 40-byte datagram between two processes: a bare UDP socket, then the link,
+//! in turns.
 //!
 //! `cargo run --release -p rnic-link --example link_pingpong [ADDRESS] [BYTES]`
 

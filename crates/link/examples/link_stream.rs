@@ -1,5 +1,6 @@
-//! Bytes per second between two processes in packets of one size: a bare UDP socket with GSO and GRO, then the link, in
-//! turns. Both keep at most 256 KiB in flight, as a window would: the receiver acknowledges every train.
+//! Bytes per second between two processes in packets of one size: a bare UDP socket with GSO and
+//! GRO, then the link, in turns. Both keep at most 256 KiB in flight, as a window would: the
+//! receiver acknowledges every train.
 //!
 //! `cargo run --release -p rnic-link --example link_stream [ADDRESS] [PAYLOAD]`
 
@@ -71,7 +72,8 @@ fn sink(ip: IpAddr) {
     read_line();
 }
 
-/// `source`: the payload is copied from there packet by packet, as whoever sends user memory in packets must.
+/// `source`: the payload is copied from there packet by packet, as whoever sends user memory in
+/// packets must.
 fn bare_turn(socket: &UdpSocket, to: SocketAddr, segment: usize, source: Option<&[u8]>) -> f64 {
     let per_batch = (65_000 / segment).clamp(1, 64);
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, segment as i32);

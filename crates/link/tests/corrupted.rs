@@ -1,7 +1,9 @@
-//! Corrupted packets with right UDP checksums, through sockets: none is delivered, from few ports or many.
+//! Corrupted packets with right UDP checksums, through sockets: none is delivered, from few ports
+//! or many.
 //!
-//! `CORRUPTED=10000000 cargo test --release -p rnic-link --test all -- corrupted:: --nocapture` sends as many from each number of ports. What
-//! comes to the same without sockets, and so ten times as fast: `src/senders/corrupted.rs`.
+//! `CORRUPTED=10000000 cargo test --release -p rnic-link --test all -- corrupted:: --nocapture`
+//! sends as many from each number of ports. What comes to the same without sockets, and so ten
+//! times as fast: `src/senders/corrupted.rs`.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -75,7 +77,8 @@ fn measure(ports: usize, corrupted: u64) -> Counts {
             } else {
                 let clean = whole.to_vec();
                 left = Corruption::strike(whole, seed).1;
-                // What routers may change is no corruption, and another destination is none of ours.
+                // What routers may change is no corruption, and another destination is none of
+                // ours.
                 whole[4] = clean[4];
                 if whole[5..8] != clean[5..8] || whole[..left] == clean {
                     continue;

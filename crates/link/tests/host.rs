@@ -1,4 +1,5 @@
-//! Packets between links of one host go through memory: whole, in order, none lost, whoever else is there.
+//! Packets between links of one host go through memory: whole, in order, none lost, whoever else is
+//! there.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -160,7 +161,8 @@ fn who_sleeps_is_woken() {
         take(&mut b, qpn, &mut got, now_ns(start));
     }
     for round in 1..200 {
-        // One instant a round: a ring that is not used for 10 ms wakes who polls, too, and this test may be kept from its core.
+        // One instant a round: a ring that is not used for 10 ms wakes who polls, too, and this
+        // test may be kept from its core.
         let now = now_ns(start);
         assert!(!b.fall_asleep(), "nothing is there");
         assert!(!readable(b.wake_fd()));
@@ -234,8 +236,9 @@ fn who_takes_nothing_holds_up_nobody_and_loses_after_a_second() {
     }
 }
 
-/// A card goes on taking packets for a stopped program. What cannot be taken waits, where whoever sends may wait; what can be
-/// lost is lost as ever, or one stopped process would hold up what its sender has for others.
+/// A card goes on taking packets for a stopped program. What cannot be taken waits, where whoever
+/// sends may wait; what can be lost is lost as ever, or one stopped process would hold up what its
+/// sender has for others.
 #[test]
 fn what_is_for_a_stopped_process_waits_or_is_lost_after_a_second() {
     if !isolated("host::what_is_for_a_stopped_process_waits_or_is_lost_after_a_second") {
@@ -449,7 +452,8 @@ fn rubbish_is_counted_and_harms_nobody() {
     }
     kept.push(UnixStream::connect(&door).expect("connected"));
     check(&mut b, &mut got, 0);
-    // Files that are no ring: one that could shrink under the reader, one too short, none of memory, a socket.
+    // Files that are no ring: one that could shrink under the reader, one too short, none of
+    // memory, a socket.
     let null = std::fs::File::open("/dev/zero").expect("there");
     for file in [
         memory(LEN, 0, false),

@@ -1,5 +1,5 @@
-//! QP 1 of a host with many processes: requests reach who listens, answers whose id they name, whoever comes, goes, or is
-//! killed.
+//! QP 1 of a host with many processes: requests reach who listens, answers whose id they name,
+//! whoever comes, goes, or is killed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
@@ -61,7 +61,8 @@ fn requests_reach_who_listens() {
             agents[to].expect(addr, QP1, 0, 20);
         }
     }
-    // The same host, the other family, the other address, the other port: nobody's, and somebody is there to say so.
+    // The same host, the other family, the other address, the other port: nobody's, and somebody is
+    // there to say so.
     let before = total(&mut agents, "rx_packets");
     for (addr, port) in [
         (LO6, 7002),
@@ -117,8 +118,8 @@ fn answers_are_steered_to_whose_id_they_name() {
     assert_eq!(total(&mut agents, "rx_unknown_qpn"), 0);
 }
 
-/// A requester that gives up before it learns the other side's communication id names nobody; whoever has the request is
-/// to hear of it.
+/// A requester that gives up before it learns the other side's communication id names nobody;
+/// whoever has the request is to hear of it.
 #[test]
 fn all_are_told_of_a_request_that_was_withdrawn() {
     if !isolated("qp1::all_are_told_of_a_request_that_was_withdrawn") {
@@ -135,8 +136,8 @@ fn all_are_told_of_a_request_that_was_withdrawn() {
     assert_eq!(total(&mut agents, "rx_unknown_qpn"), 0);
 }
 
-/// Requests would fall to a stopped process by their ports, and so would their repetitions. One process takes them for all;
-/// when it is not seen to run any more, another one does.
+/// Requests would fall to a stopped process by their ports, and so would their repetitions. One
+/// process takes them for all; when it is not seen to run any more, another one does.
 #[test]
 fn a_stopped_process_keeps_requests_from_nobody() {
     if !isolated("qp1::a_stopped_process_keeps_requests_from_nobody") {
@@ -295,8 +296,8 @@ fn faults_meet_management_too() {
     ok(&mut b, "listen 0.0.0.0:7001");
     ok(&mut a, &format!("request {LO} {LO} 7001 0 50"));
     let mut agents = [a, b];
-    // What is hit in its QPN is nobody's, and its ICRC is not looked at; one byte of the BTH, resv8a, no ICRC covers (IBTA vol.
-    // 1, A17.3.3), and a packet hit there is right.
+    // What is hit in its QPN is nobody's, and its ICRC is not looked at; one byte of the BTH,
+    // resv8a, no ICRC covers (IBTA vol. 1, A17.3.3), and a packet hit there is right.
     until("all are there", || {
         total(&mut agents, "rx_packets") >= 50 && total(&mut agents, "rx_bad_icrc") >= 10
     });

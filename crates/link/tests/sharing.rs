@@ -80,7 +80,8 @@ fn packets_are_steered_and_not_handed_over() {
     let mut agents: Vec<Agent> = (0..5).map(|_| Agent::start(&[])).collect();
     all_to_all(&mut agents, 100, 1040);
     assert_eq!(handed_over(&mut agents), 0);
-    // One that leaves in good order: the last of the group moves to its place, and finds out by itself.
+    // One that leaves in good order: the last of the group moves to its place, and finds out by
+    // itself.
     drop(agents.remove(1));
     until_steered(&mut agents);
     // One that comes.
@@ -145,7 +146,8 @@ fn wrongly_steered_packets_are_handed_over() {
     assert_eq!(handed_over(&mut agents), 0);
     for place in [0, 1, 2, u32::MAX] {
         let before = handed_over(&mut agents);
-        // Long runs, short packets, and an odd tail: all of it goes through doors, and ICRCs hold behind them.
+        // Long runs, short packets, and an odd tail: all of it goes through doors, and ICRCs hold
+        // behind them.
         for (count, len) in [(1, 12), (60, 1040), (7, 4100)] {
             agents[0].ask(&format!("steer {place}"));
             all_to_all(&mut agents, count, len);
@@ -202,8 +204,8 @@ fn what_another_process_took_in_is_in_the_capture_once() {
     }
 }
 
-/// Interfaces `rn0` and `rn1`, joined, both in this namespace; what leaves by the one comes in by the other as if from
-/// another host. `None`: there is no `ip` here.
+/// Interfaces `rn0` and `rn1`, joined, both in this namespace; what leaves by the one comes in by
+/// the other as if from another host. `None`: there is no `ip` here.
 fn veth() -> Option<(IpAddr, String)> {
     let ip = |words: &str| {
         let status = Command::new("ip").args(words.split(' ')).status();
@@ -236,8 +238,8 @@ fn veth() -> Option<(IpAddr, String)> {
     Some(("10.77.0.2".parse().ok()?, ifindex.trim().to_owned()))
 }
 
-/// Linux gives the one copy for a socket that is a group's only member to whatever process steering names, with which it may
-/// end: see `groups`.
+/// Linux gives the one copy for a socket that is a group's only member to whatever process steering
+/// names, with which it may end: see `groups`.
 #[test]
 fn the_only_member_of_a_group_gets_what_comes_to_others() {
     if !isolated("sharing::the_only_member_of_a_group_gets_what_comes_to_others") {
@@ -316,8 +318,8 @@ fn a_port_taken_by_others_is_explained() {
     assert!(text.contains("ss -ulnp"), "{text}");
 }
 
-/// Who ends receives first what is for others; that ends, too, whatever comes meanwhile, and the others can go on: a process that
-/// comes waits for the same lock.
+/// Who ends receives first what is for others; that ends, too, whatever comes meanwhile, and the
+/// others can go on: a process that comes waits for the same lock.
 #[test]
 fn a_flood_keeps_nobody_from_ending() {
     if !isolated("sharing::a_flood_keeps_nobody_from_ending") {

@@ -1,4 +1,5 @@
-//! Packets between links: in one process, between processes, over both IP versions, with and without GSO.
+//! Packets between links: in one process, between processes, over both IP versions, with and
+//! without GSO.
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -67,7 +68,8 @@ fn two_links_in_one_process() {
     }
 }
 
-/// Whoever leaves takes in all there is, whatever it is: a budget without end is one, at the port and at the door.
+/// Whoever leaves takes in all there is, whatever it is: a budget without end is one, at the port
+/// and at the door.
 #[test]
 fn a_budget_may_be_without_end() {
     if !isolated_if_possible("traffic::a_budget_may_be_without_end") {
@@ -77,8 +79,8 @@ fn a_budget_may_be_without_end() {
     assert_eq!(link.receive(1, usize::MAX, true, &mut |_| {}), 0);
 }
 
-/// Who polls is back as soon as it has found something; who sleeps otherwise looks until nothing is there, or a stream of lone
-/// packets would wake it for each.
+/// Who polls is back as soon as it has found something; who sleeps otherwise looks until nothing is
+/// there, or a stream of lone packets would wake it for each.
 #[test]
 fn who_sleeps_drains_the_socket_first() {
     if !isolated_if_possible("traffic::who_sleeps_drains_the_socket_first") {
@@ -113,7 +115,8 @@ fn who_sleeps_drains_the_socket_first() {
     }
 }
 
-/// A quick poll looks at the socket. What that finds stays until it is taken in, in order and once, and nobody sleeps meanwhile.
+/// A quick poll looks at the socket. What that finds stays until it is taken in, in order and once,
+/// and nobody sleeps meanwhile.
 #[test]
 fn what_a_quick_poll_finds_is_taken_in_once() {
     if !isolated_if_possible("traffic::what_a_quick_poll_finds_is_taken_in_once") {
@@ -154,8 +157,8 @@ fn what_a_quick_poll_finds_is_taken_in_once() {
     assert_eq!(b.quick_poll(true), QuickPoll::NothingAtSocket);
 }
 
-/// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they came, singly or many at
-/// once, and through the door of a process that they were not steered to.
+/// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they
+/// came, singly or many at once, and through the door of a process that they were not steered to.
 #[test]
 fn what_is_not_taken_stays() {
     if !isolated_if_possible("traffic::what_is_not_taken_stays") {
@@ -252,8 +255,9 @@ fn nothing_comes_from_nowhere() {
     assert!(arrived.is_empty(), "{arrived:?}");
 }
 
-/// In the namespace that the machine's other users of the port are in, and while processes come and go: a packet may get
-/// lost, as on any wire, but none is wrong, none comes to a wrong process, and sent again it arrives.
+/// In the namespace that the machine's other users of the port are in, and while processes come and
+/// go: a packet may get lost, as on any wire, but none is wrong, none comes to a wrong process, and
+/// sent again it arrives.
 #[test]
 fn while_others_come_and_go() {
     if let Err(LinkError::PortTaken { owner }) = RoceLink::open(&LinkConfig::default()) {
@@ -297,7 +301,8 @@ fn exchange(from: &mut Agent, to: &mut Agent, ip: IpAddr, first: u32, count: u32
     }
 }
 
-/// Processes with faults and one capture file of all: what came through is right, and the file is whole.
+/// Processes with faults and one capture file of all: what came through is right, and the file is
+/// whole.
 #[test]
 fn with_faults_and_a_capture() {
     if !isolated_if_possible("traffic::with_faults_and_a_capture") {
@@ -342,7 +347,8 @@ fn with_faults_and_a_capture() {
     assert!(wrong >= 2 * bad, "{wrong} {bad}");
 }
 
-/// What the socket has no room for is lost, and counted, as a NIC counts what it has no buffers for.
+/// What the socket has no room for is lost, and counted, as a NIC counts what it has no buffers
+/// for.
 #[test]
 fn what_finds_no_room_is_counted() {
     if !isolated_if_possible("traffic::what_finds_no_room_is_counted") {

@@ -1,4 +1,5 @@
-//! What is really on the wire, seen from a packet socket: IP IDs, DF and ICRCs in every way of sending.
+//! What is really on the wire, seen from a packet socket: IP IDs, DF and ICRCs in every way of
+//! sending.
 
 use crate::common;
 
@@ -9,8 +10,8 @@ use std::time::Instant;
 use crate::common::{isolated, send, spec};
 use rnic_link::{LinkConfig, RoceLink};
 
-/// AF_PACKET socket that sees whole IP packets as they leave through lo; needs CAP_NET_RAW, which there is in a
-/// namespace of one's own.
+/// AF_PACKET socket that sees whole IP packets as they leave through lo; needs CAP_NET_RAW, which
+/// there is in a namespace of one's own.
 struct Tap(i32);
 
 impl Tap {
@@ -44,7 +45,8 @@ impl Tap {
         let mut out = Vec::new();
         let mut buffer = vec![0u8; 70_000];
         loop {
-            // SAFETY: sockaddr_ll is a C struct of integers; the kernel writes at most the given lengths.
+            // SAFETY: sockaddr_ll is a C struct of integers; the kernel writes at most the given
+            // lengths.
             let (n, from) = unsafe {
                 let mut from: libc::sockaddr_ll = std::mem::zeroed();
                 let mut len = size_of::<libc::sockaddr_ll>() as u32;
@@ -106,7 +108,8 @@ fn icrc(packet: &[u8]) -> [u8; 4] {
     (!crc).to_le_bytes()
 }
 
-/// Checks ICRCs and lengths, leaves probes out, and gives (IP ID, DF, destination QPN, UDP payload length).
+/// Checks ICRCs and lengths, leaves probes out, and gives (IP ID, DF, destination QPN, UDP payload
+/// length).
 fn checked(packets: Vec<Vec<u8>>) -> Vec<(u16, bool, u32, usize)> {
     let mut out = Vec::new();
     for p in packets {
@@ -139,7 +142,8 @@ fn ids_and_icrcs_are_right_in_every_mode() {
     if !isolated("wire::ids_and_icrcs_are_right_in_every_mode") {
         return;
     }
-    // Otherwise lo carries a GSO batch as one: cut it before the packet socket, as a plain network card would have it.
+    // Otherwise lo carries a GSO batch as one: cut it before the packet socket, as a plain network
+    // card would have it.
     let cut = Command::new("ip")
         .args(["link", "set", "lo", "gso_max_segs", "1"])
         .status();
@@ -171,7 +175,8 @@ fn ids_and_icrcs_are_right_in_every_mode() {
         }
         for ip in addresses {
             checked(tap.packets());
-            // Alone; a batch; a batch with a short tail; lengths that make several runs in one flush.
+            // Alone; a batch; a batch with a short tail; lengths that make several runs in one
+            // flush.
             send(&mut link, &spec(ip, ip, qpn), 0, 1, 1040, 1);
             send(&mut link, &spec(ip, ip, qpn), 1, 20, 1040, 1);
             let id = link.path(&spec(ip, ip, qpn)).unwrap();
@@ -242,7 +247,8 @@ fn traffic_class_and_hop_limit_are_on_the_wire() {
     }
 }
 
-/// Faults change what is sent and nothing else: no GSO, ID 0, and every packet that is not hit is right.
+/// Faults change what is sent and nothing else: no GSO, ID 0, and every packet that is not hit is
+/// right.
 #[test]
 fn packets_with_faults_leave_one_by_one() {
     if !isolated("wire::packets_with_faults_leave_one_by_one") {

@@ -1,5 +1,5 @@
-//! Packets past the kernel's network stack: over cables whose other ends the test holds, so that it decides what comes, and in which
-//! order.
+//! Packets past the kernel's network stack: over cables whose other ends the test holds, so that it
+//! decides what comes, and in which order.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::ops::ControlFlow;
@@ -14,7 +14,8 @@ use rnic_link::{LinkConfig, Look, PathId, RoceLink};
 use rnic_wire::ip::IpUdp;
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
 
-/// Addresses of cable `n`: the link's own, the peer's, and one of this host whose packets the kernel has.
+/// Addresses of cable `n`: the link's own, the peer's, and one of this host whose packets the
+/// kernel has.
 fn own(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, n, 1)
 }
@@ -40,8 +41,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// For the test of this name, in a network namespace of its own. `None`: it was run there, or cannot be, which is said; it takes root, and
-    /// `ip`.
+    /// For the test of this name, in a network namespace of its own. `None`: it was run there, or
+    /// cannot be, which is said; it takes root, and `ip`.
     fn new(name: &str, cables: u8) -> Option<Rig> {
         Rig::by(name, cables, "")
     }
@@ -197,8 +198,8 @@ impl Rig {
         self.datagram(cable, flow, &packet);
     }
 
-    /// All that was sent by a cable is where it belongs. A queue of a card is worked off in order, and what is taken from it is
-    /// there when a later one is.
+    /// All that was sent by a cable is where it belongs. A queue of a card is worked off in order,
+    /// and what is taken from it is there when a later one is.
     fn arrive(&self, cable: u8) {
         let fence = &self.cables[usize::from(cable)].1;
         for round in 0..2 {
@@ -250,7 +251,8 @@ fn skipped(name: &str) {
     rnic_skip::skipped(name, "AF_XDP or a cable is not to be had");
 }
 
-/// A host of the LAN sends what the kernel throws away as martian: nothing of it may come in by another way.
+/// A host of the LAN sends what the kernel throws away as martian: nothing of it may come in by
+/// another way.
 #[test]
 fn nobody_reaches_connections_within_the_host_from_outside() {
     const NAME: &str = "nobody_reaches_connections_within_the_host_from_outside";
@@ -283,8 +285,9 @@ fn nobody_reaches_connections_within_the_host_from_outside() {
     assert_eq!((counters.rx_xdp_packets, counters.rx_packets), (1, 1));
 }
 
-/// Past the network stack the IP header is seen, so nothing of it is inferred: an ICRC that would hold with another identification does
-/// not hold. Nor is a header believed whose checksum is wrong, which the kernel throws away.
+/// Past the network stack the IP header is seen, so nothing of it is inferred: an ICRC that would
+/// hold with another identification does not hold. Nor is a header believed whose checksum is
+/// wrong, which the kernel throws away.
 #[test]
 fn the_identification_is_the_one_in_the_header() {
     const NAME: &str = "the_identification_is_the_one_in_the_header";
@@ -343,7 +346,8 @@ fn the_identification_is_the_one_in_the_header() {
     assert_eq!((counters.rx_xdp_packets, counters.rx_bad_icrc), (7, 4));
 }
 
-/// Whoever sends without a pause by one interface starves neither another nor what comes by the socket.
+/// Whoever sends without a pause by one interface starves neither another nor what comes by the
+/// socket.
 #[test]
 fn all_have_their_turn() {
     const NAME: &str = "all_have_their_turn";
@@ -374,8 +378,8 @@ fn all_have_their_turn() {
     }
 }
 
-/// What came for a group before this process left it is its own as long as it lies in the socket, wherever else packets come by:
-/// it is not given to all others, who had it already.
+/// What came for a group before this process left it is its own as long as it lies in the socket,
+/// wherever else packets come by: it is not given to all others, who had it already.
 #[test]
 fn a_group_that_was_left_is_heard_until_the_socket_was_looked_at() {
     const NAME: &str = "a_group_that_was_left_is_heard_until_the_socket_was_looked_at";
@@ -418,8 +422,8 @@ fn a_neighbour_who_was_set_by_hand_stays_so() {
     );
 }
 
-/// Where a neighbour moves to another card, or a route to another interface, packets follow as soon as the kernel has told it, without a
-/// question of their own.
+/// Where a neighbour moves to another card, or a route to another interface, packets follow as soon
+/// as the kernel has told it, without a question of their own.
 #[test]
 fn packets_follow_neighbours_and_routes() {
     const NAME: &str = "packets_follow_neighbours_and_routes";
@@ -506,8 +510,8 @@ fn what_finds_no_room_in_the_ring_is_counted() {
     );
 }
 
-/// A long row of packets takes the socket, in one piece, and short ones go past the stack, before it and after it: on the cable all
-/// are in the order in which they were built.
+/// A long row of packets takes the socket, in one piece, and short ones go past the stack, before
+/// it and after it: on the cable all are in the order in which they were built.
 #[test]
 fn long_rows_take_the_socket_and_nothing_is_overtaken() {
     const NAME: &str = "long_rows_take_the_socket_and_nothing_is_overtaken";
@@ -583,8 +587,9 @@ fn rows_and_singles(mut rig: Rig) -> u64 {
     rig.link.counters().tx_detour_packets
 }
 
-/// Behind the driver what is longer than the MTU, as batches are, takes the socket, and single packets come by the ring. Whatever way
-/// each takes, they come in the order in which they were sent.
+/// Behind the driver what is longer than the MTU, as batches are, takes the socket, and single
+/// packets come by the ring. Whatever way each takes, they come in the order in which they were
+/// sent.
 #[test]
 fn batches_and_single_packets_come_in_order() {
     const NAME: &str = "batches_and_single_packets_come_in_order";
@@ -636,7 +641,8 @@ fn batches_and_single_packets_come_in_order() {
             }
             assert!(start.elapsed() < PATIENCE, "none comes by the ring");
         }
-        // One takes the socket whatever was before: as if it had been on its way there when that was found empty.
+        // One takes the socket whatever was before: as if it had been on its way there when that
+        // was found empty.
         assert_eq!(in_order(&mut rig, &[(batches, LONG, ours)]), 0);
         let start = Instant::now();
         loop {

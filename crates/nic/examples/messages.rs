@@ -1,8 +1,10 @@
-//! Messages between two queue pairs of one process, over and over: what the device costs, for a profiler.
+//! Messages between two queue pairs of one process, over and over: what the device costs, for a
+//! profiler.
 //!
-//! `messages KIND SIZE BATCH ROUNDS`: each round posts BATCH work requests of KIND (send, write) and SIZE bytes in one list
-//! and polls until all their completions are there. Under `valgrind --tool=callgrind --toggle-collect='messages::rounds::round*'`
-//! the instructions of ROUNDS rounds are those of BATCH * ROUNDS messages.
+//! `messages KIND SIZE BATCH ROUNDS`: each round posts BATCH work requests of KIND (send, write)
+//! and SIZE bytes in one list and polls until all their completions are there. Under `valgrind
+//! --tool=callgrind --toggle-collect='messages::rounds::round*'` the instructions of ROUNDS rounds
+//! are those of BATCH * ROUNDS messages.
 
 mod rounds;
 

@@ -1,8 +1,8 @@
-//! Messages in several threads at once, each with two queue pairs and a completion queue of its own: what shards of the
-//! engine are worth on a machine.
+//! Messages in several threads at once, each with two queue pairs and a completion queue of its
+//! own: what shards of the engine are worth on a machine.
 //!
-//! `threads KIND SIZE BATCH ROUNDS THREADS`: as `messages`, in each thread. Compare `RNIC_SHARDS=1` with as many shards as
-//! threads; cores must be there for all of them.
+//! `threads KIND SIZE BATCH ROUNDS THREADS`: as `messages`, in each thread. Compare `RNIC_SHARDS=1`
+//! with as many shards as threads; cores must be there for all of them.
 
 mod rounds;
 

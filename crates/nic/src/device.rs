@@ -1,4 +1,5 @@
-//! What the device is and can do: constants that `ibv_query_device(3)` and `ibv_query_port(3)` report.
+//! What the device is and can do: constants that `ibv_query_device(3)` and `ibv_query_port(3)`
+//! report.
 
 use rnic_wire::PathMtu;
 
@@ -6,7 +7,8 @@ use crate::addressing::gid_table::{GidEntry, active_mtu, device_guid};
 
 /// The device's name.
 pub const DEVICE_NAME: &str = "rnic0";
-/// Locally administered OUI: no hardware vendor's, so that no program takes a vendor's special path.
+/// Locally administered OUI: no hardware vendor's, so that no program takes a vendor's special
+/// path.
 pub const VENDOR_ID: u32 = 0x0002_524e;
 /// Clear of all part numbers that perftest treats specially.
 pub const VENDOR_PART_ID: u32 = 0x4e43;
@@ -130,7 +132,8 @@ pub enum PortState {
 }
 
 impl PortState {
-    /// The one port is up while any of the interfaces behind it has an address and can carry packets.
+    /// The one port is up while any of the interfaces behind it has an address and can carry
+    /// packets.
     pub fn of(table: &[GidEntry]) -> PortState {
         match table.iter().any(|entry| entry.running) {
             true => PortState::Active,

@@ -1,11 +1,12 @@
 //! The device: what an RDMA NIC is to a program.
 //!
-//! A [`Context`] is the opened device; from it come protection domains ([`Pd`]), memory regions ([`Mr`]), completion
-//! queues ([`Cq`]) and channels ([`CompChannel`]), shared receive queues ([`Srq`]), and queue pairs ([`Qp`]). All contexts of a process share one engine
-//! (module `engine`), which joins the queue pairs of `rnic-transport` to the packets of `rnic-link`.
+//! A [`Context`] is the opened device; from it come protection domains ([`Pd`]), memory regions
+//! ([`Mr`]), completion queues ([`Cq`]) and channels ([`CompChannel`]), shared receive queues
+//! ([`Srq`]), and queue pairs ([`Qp`]). All contexts of a process share one engine (module
+//! `engine`), which joins the queue pairs of `rnic-transport` to the packets of `rnic-link`.
 //!
-//! Handles are cheap to clone and may be used from any thread. The C ABI and the safe Rust API are both thin layers over
-//! this crate.
+//! Handles are cheap to clone and may be used from any thread. The C ABI and the safe Rust API are
+//! both thin layers over this crate.
 //!
 //! What sets it up from outside is in `rnic-settings`.
 

@@ -1,19 +1,23 @@
 //! Memory for when the system has none left.
 //!
-//! Small allocations are everywhere, also in the standard library, and most of them cannot fail: without memory the process
-//! would be aborted. A library that does not own its process may not do that. So the shared library has this allocator
-//! ([`Reserve`]): the system's, and behind it some blocks that were taken before.
+//! Small allocations are everywhere, also in the standard library, and most of them cannot fail:
+//! without memory the process would be aborted. A library that does not own its process may not do
+//! that. So the shared library has this allocator ([`Reserve`]): the system's, and behind it some
+//! blocks that were taken before.
 //!
-//! * Whoever makes an object asks [`begin`] first. It gives ENOMEM unless most of the reserve is free.
-//! * If that thread took anything from the reserve meanwhile ([`Begun::has_drawn`]), memory is short: the object is destroyed
-//!   again, and the verb fails with ENOMEM. So no object lies in the reserve, and one object fewer is room for another one.
+//! * Whoever makes an object asks [`begin`] first. It gives ENOMEM unless most of the reserve is
+//!   free.
+//! * If that thread took anything from the reserve meanwhile ([`Begun::has_drawn`]), memory is
+//!   short: the object is destroyed again, and the verb fails with ENOMEM. So no object lies in the
+//!   reserve, and one object fewer is room for another one.
 //! * What is not the making of an object (sending, receiving, destroying) may draw from it.
 //!
-//! What grows with what a program asks for is not left to the reserve: it is allocated in ways that can fail, where it is
-//! made, and before it is needed.
+//! What grows with what a program asks for is not left to the reserve: it is allocated in ways that
+//! can fail, where it is made, and before it is needed.
 //!
-//! The blocks are of few sizes, and a bit says that one is taken, so that there is no lock: a thread may be in the middle of
-//! this when another one forks, or when a signal's handler does. A block costs address space only, until it is used.
+//! The blocks are of few sizes, and a bit says that one is taken, so that there is no lock: a
+//! thread may be in the middle of this when another one forks, or when a signal's handler does. A
+//! block costs address space only, until it is used.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{NonNull, null_mut};
@@ -93,8 +97,8 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// Blocks of each class that are taken, in all arenas.
 static TAKEN: [AtomicU32; CLASSES.len()] = [const { AtomicU32::new(0) }; CLASSES.len()];
 
-/// How often threads drew. Threads share a counter if their numbers meet; then one learns of what another one did, and
-/// gives up an object that it could have had.
+/// How often threads drew. Threads share a counter if their numbers meet; then one learns of what
+/// another one did, and gives up an object that it could have had.
 static DRAWN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
 fn drawn() -> &'static AtomicU32 {
@@ -220,13 +224,13 @@ fn give_back((arena, class, index): (NonNull<Arena>, usize, usize)) {
     TAKEN[class].fetch_sub(1, Ordering::AcqRel);
 }
 
-/// The system's allocator with the reserve behind it, for a `#[global_allocator]`. It uses the reserve once there is one:
-/// from the first [`begin`] on.
+/// The system's allocator with the reserve behind it, for a `#[global_allocator]`. It uses the
+/// reserve once there is one: from the first [`begin`] on.
 #[derive(Debug)]
 pub struct Reserve;
 
-// SAFETY: blocks are the system's, or of an arena: aligned to their size or a page, disjoint, and given out once until they
-// come back. Nothing here unwinds.
+// SAFETY: blocks are the system's, or of an arena: aligned to their size or a page, disjoint, and
+// given out once until they come back. Nothing here unwinds.
 unsafe impl GlobalAlloc for Reserve {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -277,7 +281,8 @@ unsafe impl GlobalAlloc for Reserve {
         }
         // SAFETY: the new size, rounded up to the alignment, is no overflow: the caller's contract.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        // SAFETY: the caller's contract; the old block is as long as its layout says, and stays if there is no new one.
+        // SAFETY: the caller's contract; the old block is as long as its layout says, and stays if
+        // there is no new one.
         unsafe {
             let moved = match ours {
                 Some(_) => self.alloc(new),
@@ -324,7 +329,8 @@ pub fn begin(verb: &'static str) -> Result<Begun> {
     }
 }
 
-/// Memory is so short that what can be left undone is: most of the reserve is in use. Never in a process that has none.
+/// Memory is so short that what can be left undone is: most of the reserve is in use. Never in a
+/// process that has none.
 pub(crate) fn is_short() -> bool {
     LOWEST.load(Ordering::Relaxed) != usize::MAX && !is_filled()
 }

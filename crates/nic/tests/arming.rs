@@ -1,5 +1,5 @@
-//! When an armed completion queue has its event: for what comes, and, as on hardware, for what the program has not seen or has left
-//! in the queue.
+//! When an armed completion queue has its event: for what comes, and, as on hardware, for what the
+//! program has not seen or has left in the queue.
 
 use crate::pair;
 
@@ -9,7 +9,8 @@ use rnic_nic::{CompChannel, Context, Cq, Qp, RecvWqe, SendWqe};
 
 const MANY: u32 = 16;
 
-/// Two queue pairs: what the one sends completes in `sent`, what the other one receives in `received`, which has the channel.
+/// Two queue pairs: what the one sends completes in `sent`, what the other one receives in
+/// `received`, which has the channel.
 struct Setting {
     channel: CompChannel,
     sent: Cq,

@@ -1,5 +1,5 @@
-//! Hundreds of queue pairs that lose much on the way to one host wait for each other: none for ever, whatever happens to it meanwhile, and
-//! not on a host that does not answer.
+//! Hundreds of queue pairs that lose much on the way to one host wait for each other: none for
+//! ever, whatever happens to it meanwhile, and not on a host that does not answer.
 
 use crate::environment;
 use crate::pair;
@@ -17,10 +17,12 @@ const PAIRS: usize = 150;
 /// Work requests of each queue pair.
 const DEPTH: usize = 6;
 const LENGTH: usize = 3000;
-/// Of the ACK timeout: 8.4 ms. What answers late on a slow machine, under a sanitizer for one, uses up no more than a few retries.
+/// Of the ACK timeout: 8.4 ms. What answers late on a slow machine, under a sanitizer for one, uses
+/// up no more than a few retries.
 const TIMEOUT: u8 = 11;
-/// Enough for many ACK timers to end, which is what a crowd is found by. Eight losses in a row of a request or its answer, which
-/// hardware would end a queue pair for as well, do not come by chance: 1 in 100 million, where 15% are 1 in 25,000.
+/// Enough for many ACK timers to end, which is what a crowd is found by. Eight losses in a row of a
+/// request or its answer, which hardware would end a queue pair for as well, do not come by chance:
+/// 1 in 100 million, where 15% are 1 in 25,000.
 const FAULTS: &str = "drop=5%,seed=7";
 
 /// A region that all write to and read from.
@@ -122,7 +124,8 @@ fn all_are_done(bench: &Bench) {
     }
 }
 
-/// Some are reset, made to fail and destroyed while all wait for each other: the others do not wait for them.
+/// Some are reset, made to fail and destroyed while all wait for each other: the others do not wait
+/// for them.
 fn who_leaves_is_not_waited_for(bench: &Bench) {
     let mut qps = bench.pairs();
     // One end of each pair sends.

@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 
-/// Sets a variable before the device opens. That is the whole process's, so the test has to have one
-/// to itself, as `cargo nextest` gives it.
+/// Sets a variable before the device opens. That is the whole process's, so the test has to have
+/// one to itself, as `cargo nextest` gives it.
 ///
 /// # Panics
 /// When there are other tests in this process.
@@ -14,6 +14,7 @@ pub fn set(name: &str, value: impl AsRef<OsStr>) {
         alone,
         "{name} is for a whole process: cargo nextest run, or --exact"
     );
-    // SAFETY: the only test of this process, which begins with it: no other thread reads the environment.
+    // SAFETY: the only test of this process, which begins with it: no other thread reads the
+    // environment.
     unsafe { std::env::set_var(name, value) };
 }

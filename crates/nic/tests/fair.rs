@@ -1,8 +1,8 @@
-//! A bulk transfer does not starve a ping-pong of the same engine: what of it passes while a short message is on its way
-//! stays below what a queue pair has under way when it is alone.
+//! A bulk transfer does not starve a ping-pong of the same engine: what of it passes while a short
+//! message is on its way stays below what a queue pair has under way when it is alone.
 //!
-//! Counted in bytes, not in time, so that it holds on a loaded machine. Not under sanitizers (`./test sanitize` skips it), which slow
-//! the engine down tenfold, and what the kernel does not.
+//! Counted in bytes, not in time, so that it holds on a loaded machine. Not under sanitizers
+//! (`./test sanitize` skips it), which slow the engine down tenfold, and what the kernel does not.
 
 use crate::pair;
 
@@ -22,8 +22,8 @@ const TRIPS: usize = 50;
 const BATCHES: usize = 8;
 const SHORT: usize = 8;
 
-/// KiB of the bulk that may pass for each short message, by path. Where nobody sees to it: 4100 without packets, 770 by rings, and 390
-/// (WRITE) and 510 (READ) by UDP.
+/// KiB of the bulk that may pass for each short message, by path. Where nobody sees to it: 4100
+/// without packets, 770 by rings, and 390 (WRITE) and 510 (READ) by UDP.
 const MOST: [(&str, u64); 3] = [("on", 700), ("rings", 640), ("off", 500)];
 const PATH: &str = "RNIC_HOST_PATH";
 
@@ -97,7 +97,8 @@ fn moved(bulk: &Pair) -> u64 {
     counters.bytes_sent + counters.bytes_received + counters.without_packets.bytes
 }
 
-/// A short message goes from that queue pair to the other. What completes of the bulk meanwhile is posted anew.
+/// A short message goes from that queue pair to the other. What completes of the bulk meanwhile is
+/// posted anew.
 fn trip(bulk: &Pair, ping: &Pair, from: usize, read: bool) {
     let receive = RecvWqe {
         wr_id: 0,
@@ -133,9 +134,11 @@ fn measure(bulk: &Pair, ping: &Pair, read: bool) {
         }
         (moved(bulk) - before) / 1024 / TRIPS as u64
     };
-    // In some of them the bulk may have had a core while the ping-pong had none, or the other way round.
+    // In some of them the bulk may have had a core while the ping-pong had none, or the other way
+    // round.
     let mut each: Vec<u64> = (0..BATCHES).map(&batch).collect();
-    // All of them are sooner over than the bulk's ACK timeout, should the network have lost something of it at first.
+    // All of them are sooner over than the bulk's ACK timeout, should the network have lost
+    // something of it at first.
     let start = Instant::now();
     while each.iter().all(|moved| *moved < 16) && start.elapsed() < PATIENCE {
         each.push(batch(0));
@@ -155,7 +158,8 @@ fn measure(bulk: &Pair, ping: &Pair, read: bool) {
     }
 }
 
-/// Run by the others in a process of its own, since paths and shards are chosen as the device is opened.
+/// Run by the others in a process of its own, since paths and shards are chosen as the device is
+/// opened.
 #[test]
 #[ignore = "a part of the other tests"]
 fn measure_both() {

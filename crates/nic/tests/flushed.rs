@@ -1,4 +1,5 @@
-//! What is posted in ERR is flushed: with the queue pair's number, wherever ERR was entered from, and gone with it.
+//! What is posted in ERR is flushed: with the queue pair's number, wherever ERR was entered from,
+//! and gone with it.
 
 use crate::pair;
 

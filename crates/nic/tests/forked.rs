@@ -1,5 +1,5 @@
-//! A forked child has the parent's handles, and may drop them: it takes nothing from the parent by that. What it makes
-//! itself works, whatever the parent's threads were about when it was forked.
+//! A forked child has the parent's handles, and may drop them: it takes nothing from the parent by
+//! that. What it makes itself works, whatever the parent's threads were about when it was forked.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -10,7 +10,8 @@ use rnic_nic::{AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrM
 fn in_child(child: impl FnOnce()) -> bool {
     /// Seconds after which a child that hangs is killed.
     const PATIENCE: u32 = 60;
-    // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not is what is tested.
+    // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not
+    // is what is tested.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork");
     if pid == 0 {
@@ -100,8 +101,8 @@ fn a_child_learns_nothing_of_the_parents_groups() {
     assert!(in_child(|| assert!(!qp.is_attached())));
 }
 
-/// A handler of a signal may fork (signal-safety(7)), as crash handlers do that start a debugger, though it interrupts a thread
-/// within a poll.
+/// A handler of a signal may fork (signal-safety(7)), as crash handlers do that start a debugger,
+/// though it interrupts a thread within a poll.
 #[test]
 fn a_signals_handler_forks_within_a_poll() {
     /// Children that ended well.
@@ -127,8 +128,8 @@ fn a_signals_handler_forks_within_a_poll() {
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
     let context = Context::open().expect("a device");
     let cq = context.create_cq(16, None, 0).expect("a completion queue");
-    // A thread's first polls, until it has the device to itself, allocate what it keeps for them, and glibc's fork() waits for
-    // ever in a handler that interrupts its allocator.
+    // A thread's first polls, until it has the device to itself, allocate what it keeps for them,
+    // and glibc's fork() waits for ever in a handler that interrupts its allocator.
     for _ in 0..10_000 {
         cq.poll(1, &mut |_| ()).expect("polled");
     }

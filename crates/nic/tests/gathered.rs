@@ -1,4 +1,5 @@
-//! What waits in a send queue for company leaves although its program never polls again, and in order.
+//! What waits in a send queue for company leaves although its program never polls again, and in
+//! order.
 
 use crate::environment;
 use crate::turned_away;

@@ -1,5 +1,5 @@
-//! Shards are opened when completion queues need them, and have what was made before; what is made, ends or is forked meanwhile is
-//! whole.
+//! Shards are opened when completion queues need them, and have what was made before; what is made,
+//! ends or is forked meanwhile is whole.
 
 use crate::environment;
 use crate::pair;
@@ -96,7 +96,8 @@ fn shards_grow_and_are_the_same_device() {
     assert_eq!(passing.len(), 1);
     assert_ne!(passing[0], range(&first));
 
-    // Another one that sends is: its shard has the region of before, for what it reads and for what its peers write.
+    // Another one that sends is: its shard has the region of before, for what it reads and for what
+    // its peers write.
     let second = pair::create(&pd, &others[1], &others[1], None, 8);
     assert_ne!(range(&second), range(&first));
     pair::connect(&context, &first, &second);

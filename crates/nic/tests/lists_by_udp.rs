@@ -1,4 +1,5 @@
-//! Lists of work requests, by sockets, where the first of a list may leave as it is posted and the others behind it.
+//! Lists of work requests, by sockets, where the first of a list may leave as it is posted and the
+//! others behind it.
 
 use crate::environment;
 use crate::ordered;

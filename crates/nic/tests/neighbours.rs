@@ -1,4 +1,5 @@
-//! A hostile process of the same user at the socket where others ask this one to execute for their XRC targets.
+//! A hostile process of the same user at the socket where others ask this one to execute for their
+//! XRC targets.
 
 use crate::environment;
 
@@ -155,7 +156,8 @@ impl Noise {
     }
 }
 
-/// The socket in the runtime folder of who has that shared receive queue. Other shards of the engine have one, too.
+/// The socket in the runtime folder of who has that shared receive queue. Other shards of the
+/// engine have one, too.
 fn socket_in(dir: &Path, srqn: u32) -> PathBuf {
     let namespace = std::fs::read_dir(dir).unwrap().next().unwrap().unwrap();
     let all = std::fs::read_dir(namespace.path()).unwrap();
@@ -166,7 +168,8 @@ fn socket_in(dir: &Path, srqn: u32) -> PathBuf {
         .unwrap()
 }
 
-/// The owner: a queue whose receives lie one after the other in `buffer`, between bytes that nobody may touch.
+/// The owner: a queue whose receives lie one after the other in `buffer`, between bytes that nobody
+/// may touch.
 struct Owner {
     _context: Context,
     cq: Cq,
@@ -264,7 +267,8 @@ fn descriptors() -> usize {
 }
 
 impl Owner {
-    /// A stranger shows files of domains that this process does not have open, and those that it has, again and again.
+    /// A stranger shows files of domains that this process does not have open, and those that it
+    /// has, again and again.
     fn keeps_no_descriptors(&self, path: &Path, dir: &Path) {
         let peer = Stranger::connect(path);
         let ask = execute(Operation::SendOnly, self.srq.number(), b"hello");
@@ -282,7 +286,8 @@ impl Owner {
         assert!(descriptors() <= before + 1, "{} kept", descriptors());
     }
 
-    /// A stranger says that a target has a number of this process, to whose queue pairs windows are bound.
+    /// A stranger says that a target has a number of this process, to whose queue pairs windows are
+    /// bound.
     fn takes_nobody_for_itself(&self, path: &Path, file: &File) {
         let peer = Stranger::connect(path);
         assert!(peer.say(&words(JOIN, &[9]), Some(file)));

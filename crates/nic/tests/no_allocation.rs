@@ -1,5 +1,6 @@
-//! The data path takes no memory that it has not taken before: once each operation was done for a while, neither the thread that
-//! posts and polls nor the engine's own allocates, whichever way packets go.
+//! The data path takes no memory that it has not taken before: once each operation was done for a
+//! while, neither the thread that posts and polls nor the engine's own allocates, whichever way
+//! packets go.
 
 mod pair;
 mod region;
@@ -211,8 +212,9 @@ fn traffic_over_udp_takes_no_memory() {
     in_a_process("off");
 }
 
-/// One process each: the way is chosen when the device is opened, and the allocations of all threads are counted. They have a
-/// network namespace each, and take turns: UC loses what another process at the port makes late.
+/// One process each: the way is chosen when the device is opened, and the allocations of all
+/// threads are counted. They have a network namespace each, and take turns: UC loses what another
+/// process at the port makes late.
 fn in_a_process(path: &str) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -257,9 +259,10 @@ fn inner() {
     for _ in 0..20 {
         traffic(&rc, &shared, &uc, &ud, &to, &counter);
     }
-    // Once a second or so the engine's thread looks after the files that processes share, and after a socket that others fill:
-    // that is not the data path, and may take memory. What the data path takes it takes each time. Where the rounds take so long
-    // that each time has such a second in it (under emulation), fewer rounds are a time.
+    // Once a second or so the engine's thread looks after the files that processes share, and after
+    // a socket that others fill: that is not the data path, and may take memory. What the data path
+    // takes it takes each time. Where the rounds take so long that each time has such a second in
+    // it (under emulation), fewer rounds are a time.
     let mut count = usize::MAX;
     let mut rounds = 20;
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! Another process is stopped while it is at the registry of queue pair numbers: who needs more of them waits, and nobody else
-//! does.
+//! Another process is stopped while it is at the registry of queue pair numbers: who needs more of
+//! them waits, and nobody else does.
 
 use crate::environment;
 
@@ -16,7 +16,8 @@ fn range_of(qp: &Qp) -> u32 {
     qp.qpn() / RANGE
 }
 
-/// The lock of the registry that this process has open, opened once more: as another process has it.
+/// The lock of the registry that this process has open, opened once more: as another process has
+/// it.
 fn registry_lock() -> File {
     let open = std::fs::read_dir("/proc/self/fd").expect("/proc");
     let mut paths = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());

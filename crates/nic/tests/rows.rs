@@ -1,5 +1,6 @@
-//! What waits to be done in a row with others, without packets, is done although its program never polls again; rows are done in the
-//! order in which they were posted, and with all that was posted between them.
+//! What waits to be done in a row with others, without packets, is done although its program never
+//! polls again; rows are done in the order in which they were posted, and with all that was posted
+//! between them.
 
 use crate::pair;
 use crate::turned_away;

@@ -1,5 +1,6 @@
-//! An engine in three shards is one device: queue pairs of different shards exchange messages, share completion queues,
-//! receive queues, memory and windows, and whatever ends, ends in all of them.
+//! An engine in three shards is one device: queue pairs of different shards exchange messages,
+//! share completion queues, receive queues, memory and windows, and whatever ends, ends in all of
+//! them.
 
 use crate::environment;
 use crate::pair;
@@ -30,7 +31,8 @@ fn cq(context: &Context) -> Cq {
         .expect("a completion queue")
 }
 
-/// Each with a completion queue of its own. Each SHARDS of them that follow one another are in different shards, as their numbers say.
+/// Each with a completion queue of its own. Each SHARDS of them that follow one another are in
+/// different shards, as their numbers say.
 fn apart<const N: usize>(context: &Context, pd: &Pd) -> [(Qp, Cq); N] {
     let mut ranges = Vec::new();
     // While they are there, the next ones are where fewer are.
@@ -62,7 +64,8 @@ impl Region {
     fn new(pd: &Pd, words: usize) -> Region {
         let words: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
         let at = words.as_ptr().cast_mut().cast();
-        // SAFETY: the words outlive the region: `revoke` ends it before, and else they are left for good.
+        // SAFETY: the words outlive the region: `revoke` ends it before, and else they are left for
+        // good.
         let mr = unsafe { pd.reg_mr(at, 8 * words.len(), at as u64, RIGHTS) };
         Region {
             mr: mr.expect("a region"),
@@ -151,7 +154,8 @@ fn one_thread_drives_queue_pairs_of_all_shards() {
     region.revoke();
 }
 
-/// Receivers of three shards take from one receive queue, and one thread polls one completion queue for all of them.
+/// Receivers of three shards take from one receive queue, and one thread polls one completion queue
+/// for all of them.
 #[test]
 fn shards_share_a_receive_queue_and_a_completion_queue() {
     const EACH: u64 = 200;
@@ -210,7 +214,8 @@ fn shards_share_a_receive_queue_and_a_completion_queue() {
     from.revoke();
 }
 
-/// Peers of all shards write without end while the region comes and goes: afterwards nobody touches the memory.
+/// Peers of all shards write without end while the region comes and goes: afterwards nobody touches
+/// the memory.
 #[test]
 fn deregistration_ends_the_access_of_all_shards() {
     const REFUSED: u32 = 8;
@@ -301,7 +306,8 @@ fn atomics_of_all_shards_are_atomic() {
     counter.revoke();
 }
 
-/// A type-1 window is the whole domain's: bound by a queue pair of one shard it is open to those of others, and closed.
+/// A type-1 window is the whole domain's: bound by a queue pair of one shard it is open to those of
+/// others, and closed.
 #[test]
 fn a_window_bound_in_one_shard_is_open_in_the_others() {
     let context = open();
@@ -348,7 +354,8 @@ fn a_window_bound_in_one_shard_is_open_in_the_others() {
     to.revoke();
 }
 
-/// Queue pairs of one shard end in the middle of what those of others send them, and the other way round.
+/// Queue pairs of one shard end in the middle of what those of others send them, and the other way
+/// round.
 #[test]
 fn queue_pairs_end_while_other_shards_talk_to_them() {
     const ROUNDS: usize = 12;

@@ -1,5 +1,5 @@
-//! A short message that waits for company as a packet leaves although its program never polls again, and in order; so does one
-//! that asks for no acknowledge, because its program signals few.
+//! A short message that waits for company as a packet leaves although its program never polls
+//! again, and in order; so does one that asks for no acknowledge, because its program signals few.
 
 use crate::environment;
 use crate::pair;

@@ -1,5 +1,5 @@
-//! Other users of this host may send from each of its addresses. What they say in a peer's name counts for nothing, by whatever way the
-//! peer itself speaks.
+//! Other users of this host may send from each of its addresses. What they say in a peer's name
+//! counts for nothing, by whatever way the peer itself speaks.
 
 use crate::pair;
 use crate::region;
@@ -51,8 +51,8 @@ fn receive(qp: &Qp, into: &Region, at: usize) {
     qp.post_recv(&mut std::iter::once(Ok(wqe))).expect("posted");
 }
 
-/// Messages of the peer come, and in between those of a stranger who knows everything: addresses, QPN, PSN. None of his does, be it
-/// before the peer's first or later.
+/// Messages of the peer come, and in between those of a stranger who knows everything: addresses,
+/// QPN, PSN. None of his does, be it before the peer's first or later.
 fn says_nothing(qp_type: QpType, service: Service) {
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();

@@ -1,6 +1,8 @@
-//! Any verb from any thread: threads post, poll, register, deregister, create and destroy at once, and nothing is lost.
+//! Any verb from any thread: threads post, poll, register, deregister, create and destroy at once,
+//! and nothing is lost.
 //!
-//! `./test sanitize` runs this under AddressSanitizer and ThreadSanitizer, which see what goes wrong without showing.
+//! `./test sanitize` runs this under AddressSanitizer and ThreadSanitizer, which see what goes
+//! wrong without showing.
 
 use crate::pair;
 
@@ -25,8 +27,8 @@ impl Region {
         let mut bytes = vec![0; len].into_boxed_slice();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let at = bytes.as_mut_ptr();
-        // SAFETY: the box outlives the region (fields drop in order, and `revoke` comes first), and nobody looks at its
-        // bytes meanwhile.
+        // SAFETY: the box outlives the region (fields drop in order, and `revoke` comes first), and
+        // nobody looks at its bytes meanwhile.
         let mr = unsafe { pd.reg_mr(at, len, at as u64, access) }.expect("a region");
         Region { bytes, mr }
     }
@@ -77,7 +79,8 @@ fn poll(cq: &Cq, n: usize) -> Vec<Completion> {
     got
 }
 
-/// One thread's life: pairs of queue pairs are made, exchange messages, and are destroyed, some with work in flight.
+/// One thread's life: pairs of queue pairs are made, exchange messages, and are destroyed, some
+/// with work in flight.
 fn pairs(context: &Context, rounds: u64) {
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 0).expect("cq");
@@ -121,7 +124,8 @@ fn queue_pairs_come_and_go_while_others_talk() {
     });
 }
 
-/// A peer writes and reads without end while the region comes and goes: afterwards nothing touches the memory.
+/// A peer writes and reads without end while the region comes and goes: afterwards nothing touches
+/// the memory.
 #[test]
 fn deregistration_ends_all_access() {
     let context = Context::open().expect("the device opens");

@@ -33,7 +33,8 @@ fn send(qp: &Qp, region: &Region, len: usize, signaled: bool) {
     }
 }
 
-/// Sends messages of one packet, and gives how many packets were still here when a call returned that should have sent them.
+/// Sends messages of one packet, and gives how many packets were still here when a call returned
+/// that should have sent them.
 fn held_back(len: usize) -> u64 {
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();

@@ -1,5 +1,5 @@
-//! RDMA WRITEs of UC, which may go without packets where those between processes of one host do: each in its place, and none to what was
-//! taken back.
+//! RDMA WRITEs of UC, which may go without packets where those between processes of one host do:
+//! each in its place, and none to what was taken back.
 
 use crate::pair;
 

@@ -5,7 +5,8 @@ use crate::trial::Trial;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `c/NAME.c` into the trial's folder; None, said in words, where there is no compiler or no header.
+/// Compiles `c/NAME.c` into the trial's folder; None, said in words, where there is no compiler or
+/// no header.
 ///
 /// # Panics
 /// When it does not compile.

@@ -17,8 +17,9 @@ pub const PS_IPOIB: u16 = 0x0002;
 /// `RDMA_PS_IB`, that of any service.
 pub const PS_IB: u16 = 0x013f;
 
-/// Two places and the address at which programs in them meet. In the words of a command line, `{server}` stands for the
-/// server's address, `{client}` for the client's, and `{port}` for the port.
+/// Two places and the address at which programs in them meet. In the words of a command line,
+/// `{server}` stands for the server's address, `{client}` for the client's, and `{port}` for the
+/// port.
 #[derive(Clone, Debug)]
 pub struct Meeting {
     /// Where the server runs.
@@ -66,7 +67,8 @@ pub enum Path {
 }
 
 impl Meeting {
-    /// In network namespaces made for it; `None`, said in words, where the machine cannot make them.
+    /// In network namespaces made for it; `None`, said in words, where the machine cannot make
+    /// them.
     pub fn on(trial: &Trial, path: Path, user: User) -> Option<Meeting> {
         Some(match path {
             Path::Loopback => Meeting::at(&trial.fresh(user)?, "127.0.0.1"),
@@ -191,8 +193,8 @@ impl Meeting {
         Outcome::of(server, client, self.time)
     }
 
-    /// Runs a client to its end against a server that serves for ever. The server is killed then, and its `Outcome` has
-    /// that status.
+    /// Runs a client to its end against a server that serves for ever. The server is killed then,
+    /// and its `Outcome` has that status.
     ///
     /// # Panics
     /// When the client does not end in time, or the server ends before.
@@ -219,9 +221,9 @@ impl Meeting {
     }
 }
 
-/// Whether somebody listens on a port, in any network namespace whose processes have this runtime folder. Looked up in the
-/// port table (`crates/host/src/ports`), which nothing else can be asked: a connection would use up a server, and a bind
-/// would be in its way.
+/// Whether somebody listens on a port, in any network namespace whose processes have this runtime
+/// folder. Looked up in the port table (`crates/host/src/ports`), which nothing else can be asked:
+/// a connection would use up a server, and a bind would be in its way.
 pub fn listens(runtime: &std::path::Path, space: u16, port: u16) -> bool {
     const SLOT: usize = 32;
     const LISTENING: u8 = 8;

@@ -1,10 +1,12 @@
 //! Network namespaces that vanish by themselves.
 //!
-//! A namespace lives as long as a process is in it. Each [`Netns`] holds one process in its namespace, a `cat` that ends
-//! when its standard input does: when the handle is dropped, or when the tests die in any way, the kernel closes the
-//! pipe, the process ends, and the namespace goes with its interfaces. No name, no mount, nothing to clean up.
+//! A namespace lives as long as a process is in it. Each [`Netns`] holds one process in its
+//! namespace, a `cat` that ends when its standard input does: when the handle is dropped, or when
+//! the tests die in any way, the kernel closes the pipe, the process ends, and the namespace goes
+//! with its interfaces. No name, no mount, nothing to clean up.
 //!
-//! As root this needs nothing more; otherwise the namespace comes with a user namespace in which the user is root.
+//! As root this needs nothing more; otherwise the namespace comes with a user namespace in which
+//! the user is root.
 
 use crate::skip;
 use std::ffi::OsStr;
@@ -146,8 +148,8 @@ impl Netns {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Waits until the kernel has taken note that `rn0` has a carrier (it may take its time, and sends nothing over IPv6
-    /// before) and that its addresses are its own.
+    /// Waits until the kernel has taken note that `rn0` has a carrier (it may take its time, and
+    /// sends nothing over IPv6 before) and that its addresses are its own.
     fn wait_for_carrier(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !self.ip_says("-o link show dev rn0").contains("state UP")
@@ -158,17 +160,18 @@ impl Netns {
         }
     }
 
-    /// The link-local address of `rn0` need not be asked for. Where that cannot be said, it is waited for.
+    /// The link-local address of `rn0` need not be asked for. Where that cannot be said, it is
+    /// waited for.
     fn expect_no_duplicates(&self) {
         let say = "echo 0 > /proc/sys/net/ipv6/conf/rn0/accept_dad";
         let mut shell = self.enter("sh");
         let _ = shell.args(["-c", say]).stderr(Stdio::null()).status();
     }
 
-    /// What arrives at `rn0` stays in order, as on a wire. By itself a veth hands a packet to the core that sent it: of a
-    /// sender that moved to another core meanwhile, or whose queue another core drains, later packets overtake earlier
-    /// ones when the machine is loaded, and UC loses a message by it. One core for all (RPS) prevents that, where it may
-    /// be set.
+    /// What arrives at `rn0` stays in order, as on a wire. By itself a veth hands a packet to the
+    /// core that sent it: of a sender that moved to another core meanwhile, or whose queue another
+    /// core drains, later packets overtake earlier ones when the machine is loaded, and UC loses a
+    /// message by it. One core for all (RPS) prevents that, where it may be set.
     fn keep_order(&self) {
         let say = "mount -t sysfs none /sys && echo 1 > /sys/class/net/rn0/queues/rx-0/rps_cpus";
         let mut shell = self.enter("unshare");
@@ -188,7 +191,8 @@ impl Netns {
         Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 
-    /// Joins both namespaces by a veth pair named `rn0` on either side; see [`Trial::linked`](crate::Trial::linked).
+    /// Joins both namespaces by a veth pair named `rn0` on either side; see
+    /// [`Trial::linked`](crate::Trial::linked).
     pub fn link(&self, other: &Netns, mtu: u32) {
         self.ip(&format!(
             "link add rn0 mtu {mtu} type veth peer name rn0 mtu {mtu} netns {}",
@@ -196,7 +200,8 @@ impl Netns {
         ));
         for (netns, last) in [(self, 1), (other, 2)] {
             netns.ip(&format!("addr add 10.77.0.{last}/24 dev rn0"));
-            // Without duplicate address detection addresses are usable at once, and not after two seconds.
+            // Without duplicate address detection addresses are usable at once, and not after two
+            // seconds.
             netns.ip(&format!("addr add fd77::{last}/64 dev rn0 nodad"));
             netns.expect_no_duplicates();
             netns.keep_order();

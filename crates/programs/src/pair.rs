@@ -9,8 +9,9 @@ const GRACE: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
 
 /// How to run a server and a client of one program under `rnic run`.
 ///
-/// The program has to be one of perftest or rdma-core's examples, or behave like them: `-p PORT` tells the TCP port on
-/// which they meet, the server gets no host, the client gets one as last argument.
+/// The program has to be one of perftest or rdma-core's examples, or behave like them: `-p PORT`
+/// tells the TCP port on which they meet, the server gets no host, the client gets one as last
+/// argument.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// Where the server runs.
@@ -19,8 +20,8 @@ pub struct Pair {
     pub client: Place,
     /// How the client reaches the server by TCP.
     pub host: String,
-    /// The option that selects the GID (`-x` in perftest, `-g` in rdma-core's examples), with the index on the server's
-    /// side and on the client's.
+    /// The option that selects the GID (`-x` in perftest, `-g` in rdma-core's examples), with the
+    /// index on the server's side and on the client's.
     pub gid: Option<(&'static str, u32, u32)>,
     /// Options of `rnic run` on both sides; see also [`client_options`](Self::client_options).
     pub server_options: RunOptions,
@@ -162,8 +163,8 @@ impl Outcome {
         Outcome::try_of(server, client, time, GRACE).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The same. `grace`: a side that ended may leave the other waiting for ever, so that one has only so long then; less, if the
-    /// first one failed.
+    /// The same. `grace`: a side that ended may leave the other waiting for ever, so that one has
+    /// only so long then; less, if the first one failed.
     ///
     /// # Errors
     /// What both printed, when either was still running after `time`. Neither is any more.

@@ -57,13 +57,14 @@ pub fn parse(kind: Kind, text: &str) -> Vec<Row> {
 
 fn parse_row(kind: Kind, line: &str) -> Option<Row> {
     let fields: Vec<&str> = line.split_whitespace().collect();
-    // ib_*_lat with -D, and the atomics, have other columns; all have the average where it is looked for here.
+    // ib_*_lat with -D, and the atomics, have other columns; all have the average where it is
+    // looked for here.
     let average = match kind {
         Kind::Latency => fields.get(5).or(fields.get(2))?,
         Kind::Bandwidth => fields.get(3)?,
     };
-    // Only these three: with few iterations perftest prints `-nan` as standard deviation. It prints `inf` when the machine
-    // was too busy for it to find out its clock's rate.
+    // Only these three: with few iterations perftest prints `-nan` as standard deviation. It prints
+    // `inf` when the machine was too busy for it to find out its clock's rate.
     let average: f64 = average.parse().ok()?;
     if average.is_nan() || average < 0.0 {
         return None;
@@ -80,7 +81,8 @@ pub fn all_sizes() -> Vec<u64> {
     (1..=23).map(|power| 1 << power).collect()
 }
 
-/// Checks that both sides finished well and the client reported the given sizes, each with a plausible result.
+/// Checks that both sides finished well and the client reported the given sizes, each with a
+/// plausible result.
 ///
 /// # Panics
 /// When not.

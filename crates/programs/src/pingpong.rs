@@ -2,7 +2,8 @@
 
 use crate::pair::Outcome;
 
-/// Checks that both sides finished well, moved `size * iterations` bytes each way, and saw the peer's GID.
+/// Checks that both sides finished well, moved `size * iterations` bytes each way, and saw the
+/// peer's GID.
 ///
 /// # Panics
 /// When not.

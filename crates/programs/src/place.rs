@@ -234,7 +234,8 @@ impl Place {
             .unwrap_or_else(|| panic!("no GID {address} in {gids:?}"))
     }
 
-    /// The runtime folder of programs here, if it is not the one that any program of this user gets.
+    /// The runtime folder of programs here, if it is not the one that any program of this user
+    /// gets.
     pub fn runtime(&self) -> Option<&Path> {
         self.runtime.as_deref()
     }
@@ -242,8 +243,9 @@ impl Place {
 
 /// A TCP port that no socket of this machine's own network has, and that is given once.
 ///
-/// Below those that the kernel gives to whoever asks for none, and nothing is bound to find it: what another test starts at that
-/// moment would have the socket, too, until it executes its program, and a look for who listens there would find that.
+/// Below those that the kernel gives to whoever asks for none, and nothing is bound to find it:
+/// what another test starts at that moment would have the socket, too, until it executes its
+/// program, and a look for who listens there would find that.
 pub fn free_port() -> u16 {
     const PORTS: std::ops::Range<usize> = 16384..32768;
     static CALLS: AtomicUsize = AtomicUsize::new(0);

@@ -65,7 +65,8 @@ fn typed(command: &Command) -> String {
 }
 
 impl Process {
-    /// Starts a command with its input on a pipe that stays open until [`close_stdin`](Self::close_stdin) or the end.
+    /// Starts a command with its input on a pipe that stays open until
+    /// [`close_stdin`](Self::close_stdin) or the end.
     ///
     /// # Panics
     /// When it cannot be started at all.
@@ -115,7 +116,8 @@ impl Process {
         self.status.is_some()
     }
 
-    /// Waits for its end asleep, so that nothing takes a processor from it meanwhile; false: it is still running after `time`.
+    /// Waits for its end asleep, so that nothing takes a processor from it meanwhile; false: it is
+    /// still running after `time`.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         while !self.ended() {
@@ -162,7 +164,8 @@ impl Process {
         describe(&self.line, &how, &text.stdout, &text.stderr)
     }
 
-    /// Waits until `found` finds something in what it printed to standard output so far, and gives that.
+    /// Waits until `found` finds something in what it printed to standard output so far, and gives
+    /// that.
     ///
     /// # Panics
     /// When the time is over, or the program ended without printing it.
@@ -209,7 +212,8 @@ impl Process {
             .unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// Waits until somebody listens on the TCP port in its network namespace. `Err`: it ended before, or did not for so long.
+    /// Waits until somebody listens on the TCP port in its network namespace. `Err`: it ended
+    /// before, or did not for so long.
     pub fn try_listener(&mut self, port: u16, time: Duration) -> Result<(), String> {
         let deadline = Instant::now() + time;
         while !self.listens(port) {
@@ -287,7 +291,8 @@ impl Process {
     }
 }
 
-/// Sleeps until one ends of which that is not [known](Process::ended) yet, or until `deadline`; perhaps not so long.
+/// Sleeps until one ends of which that is not [known](Process::ended) yet, or until `deadline`;
+/// perhaps not so long.
 pub fn sleep_until_one_ends(processes: &[&Process], deadline: Instant) {
     let running = processes.iter().filter(|process| process.status.is_none());
     let ends: Vec<_> = running

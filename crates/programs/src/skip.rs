@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 pub use rnic_skip::skipped;
 
-/// The program's path, looked up in `PATH` and the system folders that an unprivileged `PATH` leaves out.
+/// The program's path, looked up in `PATH` and the system folders that an unprivileged `PATH`
+/// leaves out.
 pub fn find_program(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 /// What a build leaves that programs need.
 const BINARIES: [&str; 2] = ["rnic", "librnic_verbs.so"];
 
-/// The folder with `rnic` and the library: `RNIC_BIN_DIR`, or what the tests lie in, where cargo builds both if need be.
+/// The folder with `rnic` and the library: `RNIC_BIN_DIR`, or what the tests lie in, where cargo
+/// builds both if need be.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -37,9 +38,9 @@ fn built() -> &'static Path {
     })
 }
 
-/// Copies the binaries into `folder`, executable by everybody: a checkout may be unreadable to other users. A process of its own
-/// does: what another test starts meanwhile would inherit a descriptor that we write to, and until that is closed nobody can
-/// execute the copy (ETXTBSY).
+/// Copies the binaries into `folder`, executable by everybody: a checkout may be unreadable to
+/// other users. A process of its own does: what another test starts meanwhile would inherit a
+/// descriptor that we write to, and until that is closed nobody can execute the copy (ETXTBSY).
 ///
 /// # Panics
 /// When one is missing: nothing can be tested then.

@@ -9,20 +9,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Tests that share the machine, as many as this at a time: programs that poll keep two cores busy, but most of their time
-/// perftest's spend on finding out their clock's rate, and all on starting and ending.
+/// Tests that share the machine, as many as this at a time: programs that poll keep two cores busy,
+/// but most of their time perftest's spend on finding out their clock's rate, and all on starting
+/// and ending.
 fn turns() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| 2 * cores.get())
 }
 
-/// Whether everything runs, however long it takes (`./test full`): a case in all manners, not only in those that take different
-/// code. Whole tests that are left to it are `#[ignore = "./test full"]`.
+/// Whether everything runs, however long it takes (`./test full`): a case in all manners, not only
+/// in those that take different code. Whole tests that are left to it are `#[ignore = "./test
+/// full"]`.
 pub fn full() -> bool {
     std::env::var_os("RNIC_TEST_FULL").is_some_and(|value| value != "0")
 }
 
-/// Takes as many turns as `wanted`. A turn is the lock of a file that all test processes of this user share, so cargo-nextest,
-/// which starts a process for each test, and `cargo test` share the machine alike. The kernel takes the locks of what dies.
+/// Takes as many turns as `wanted`. A turn is the lock of a file that all test processes of this
+/// user share, so cargo-nextest, which starts a process for each test, and `cargo test` share the
+/// machine alike. The kernel takes the locks of what dies.
 fn claim(wanted: usize) -> Vec<File> {
     let uid = rustix::process::geteuid().as_raw();
     let folder = std::env::temp_dir().join(format!("rnic-turns-{uid}"));
@@ -50,10 +53,11 @@ fn claim(wanted: usize) -> Vec<File> {
     }
 }
 
-/// One test's claim to the machine: a turn among the tests, and a scratch folder with the binaries under test.
+/// One test's claim to the machine: a turn among the tests, and a scratch folder with the binaries
+/// under test.
 ///
-/// Dropping it removes the folder; all processes and places of the test have to be gone by then, which their owners'
-/// scopes see to.
+/// Dropping it removes the folder; all processes and places of the test have to be gone by then,
+/// which their owners' scopes see to.
 #[derive(Debug)]
 pub struct Trial {
     name: String,
@@ -62,13 +66,14 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Waits until no other test runs and prepares the scratch folder. `name` is the test's, for messages.
+    /// Waits until no other test runs and prepares the scratch folder. `name` is the test's, for
+    /// messages.
     pub fn start(name: &str) -> Trial {
         Trial::with(name, turns())
     }
 
-    /// The same for a test that says nothing about time, and whose programs are in namespaces of their own: it shares the
-    /// machine with others of its kind.
+    /// The same for a test that says nothing about time, and whose programs are in namespaces of
+    /// their own: it shares the machine with others of its kind.
     pub fn start_beside_others(name: &str) -> Trial {
         Trial::with(name, 1)
     }
@@ -116,13 +121,14 @@ impl Trial {
         path
     }
 
-    /// This machine's own network, as the user who runs the tests, with the registry that this user's programs share.
+    /// This machine's own network, as the user who runs the tests, with the registry that this
+    /// user's programs share.
     pub fn here(&self) -> Place {
         Place::new(self, None, User::Current, None)
     }
 
-    /// An own network namespace with a loopback interface and nothing else; None, said in words, where the machine
-    /// cannot make one.
+    /// An own network namespace with a loopback interface and nothing else; None, said in words,
+    /// where the machine cannot make one.
     pub fn fresh(&self, user: User) -> Option<Place> {
         if !user.available(&self.name) {
             return None;
@@ -131,7 +137,8 @@ impl Trial {
         Some(Place::new(self, Some(netns), user, None))
     }
 
-    /// [`fresh`](Self::fresh), or this machine's own network where namespaces cannot be made. Loopback is there in both.
+    /// [`fresh`](Self::fresh), or this machine's own network where namespaces cannot be made.
+    /// Loopback is there in both.
     pub fn loopback(&self, user: User) -> Option<Place> {
         if !user.available(&self.name) {
             return None;
@@ -161,8 +168,9 @@ impl Trial {
         ))
     }
 
-    /// Two network namespaces joined by a virtual Ethernet link with 10.77.0.1/24 and 10.77.0.2/24, fd77::1 and fd77::2,
-    /// and the given MTU. One user's programs in both share a runtime folder, as on any machine with `ip netns`.
+    /// Two network namespaces joined by a virtual Ethernet link with 10.77.0.1/24 and 10.77.0.2/24,
+    /// fd77::1 and fd77::2, and the given MTU. One user's programs in both share a runtime folder,
+    /// as on any machine with `ip netns`.
     pub fn linked(&self, user: User, mtu: u32) -> Option<(Place, Place)> {
         if !user.available(&self.name) {
             return None;

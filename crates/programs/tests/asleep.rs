@@ -1,5 +1,6 @@
-//! Programs that sleep until a completion channel's descriptor is readable, in `epoll_wait`, `poll`, `select` and their kin. The
-//! library may serve them while they wait; what they see is what the kernel says. `waits.c` counts each message.
+//! Programs that sleep until a completion channel's descriptor is readable, in `epoll_wait`,
+//! `poll`, `select` and their kin. The library may serve them while they wait; what they see is
+//! what the kernel says. `waits.c` counts each message.
 
 use rnic_programs::each::each;
 use rnic_programs::{Finished, Place, Process, Trial, User, compile, full, skip};
@@ -16,7 +17,8 @@ struct Manner {
     host_path: &'static str,
     /// `RNIC_WAIT`.
     wait: Option<&'static str>,
-    /// The calls that wait are the library's, which looks after packets in them, and not the C library's own.
+    /// The calls that wait are the library's, which looks after packets in them, and not the C
+    /// library's own.
     preloaded: bool,
     /// `RNIC_SHARDS`.
     shards: Option<&'static str>,
@@ -36,7 +38,8 @@ const UDP: Manner = Manner {
     ..SHARED_MEMORY
 };
 
-/// The usual ones, those where the library has no part in the wait, and of threads that never stay awake or always do.
+/// The usual ones, those where the library has no part in the wait, and of threads that never stay
+/// awake or always do.
 const MANNERS: [Manner; 6] = [
     SHARED_MEMORY,
     UDP,
@@ -100,7 +103,8 @@ struct Stage {
 impl Stage {
     /// `None`: skipped, which was said.
     fn new(trial: &Trial, program: &str) -> Option<Stage> {
-        // The C library's functions come before those of libibverbs, as in programs that load that late; preloaded ones come first.
+        // The C library's functions come before those of libibverbs, as in programs that load that
+        // late; preloaded ones come first.
         let libraries = ["-Wl,--no-as-needed", "-lc"];
         let program = compile::c_program_with(trial, program, &libraries)?;
         let place = trial.loopback(User::Current)?;
@@ -168,8 +172,9 @@ fn cases_in(manners: &[Manner], test: &str, names: &[&str]) {
     );
 }
 
-/// A thread that waits for a channel in any way is woken by each event, also if it came before, and finds a completion then: of
-/// a channel that blocks nobody has to wait for an event that was promised.
+/// A thread that waits for a channel in any way is woken by each event, also if it came before, and
+/// finds a completion then: of a channel that blocks nobody has to wait for an event that was
+/// promised.
 #[test]
 fn each_message_wakes_who_waits_in_any_way() {
     cases(
@@ -178,7 +183,8 @@ fn each_message_wakes_who_waits_in_any_way() {
     );
 }
 
-/// One thread may wait for several channels, four for one each, and two for the same set: no message is lost or told twice.
+/// One thread may wait for several channels, four for one each, and two for the same set: no
+/// message is lost or told twice.
 #[test]
 fn threads_and_channels_may_be_several() {
     cases(
@@ -203,7 +209,8 @@ fn channels_may_be_of_several_engines() {
     );
 }
 
-/// A descriptor is what the kernel says that it is: duplicates, sets in sets, sets of a parent, numbers that are used again.
+/// A descriptor is what the kernel says that it is: duplicates, sets in sets, sets of a parent,
+/// numbers that are used again.
 #[test]
 fn descriptors_are_what_the_kernel_says() {
     cases(
@@ -228,7 +235,8 @@ fn io_uring_tells_of_each_event() {
     cases("io_uring_tells_of_each_event", &["io_uring"]);
 }
 
-/// What else a program waits for is seen in time while a channel is busy, in the same call; the latencies are printed.
+/// What else a program waits for is seen in time while a channel is busy, in the same call; the
+/// latencies are printed.
 #[test]
 fn others_in_the_same_call_are_seen() {
     cases(
@@ -243,7 +251,8 @@ fn waits_end_in_time() {
     cases("waits_end_in_time", &["timeouts", "timeouts_in_traffic"]);
 }
 
-/// A handler ends the wait (EINTR), also while packets come that complete nothing; the mask of a wait holds in it.
+/// A handler ends the wait (EINTR), also while packets come that complete nothing; the mask of a
+/// wait holds in it.
 #[test]
 fn signals_end_waits() {
     cases(
@@ -252,7 +261,8 @@ fn signals_end_waits() {
     );
 }
 
-/// `poll` and `epoll_wait` may be called in a handler, whatever the thread is at (signal-safety(7)).
+/// `poll` and `epoll_wait` may be called in a handler, whatever the thread is at
+/// (signal-safety(7)).
 #[test]
 fn handlers_may_wait() {
     cases(
@@ -279,7 +289,8 @@ fn programs_may_be_started() {
     cases("programs_may_be_started", &["started_programs"]);
 }
 
-/// Two processes that both sleep between any two messages exchange all of them; the round trips are printed.
+/// Two processes that both sleep between any two messages exchange all of them; the round trips are
+/// printed.
 #[test]
 fn two_processes_asleep_exchange_all_messages() {
     let trial = Trial::start_beside_others("two_processes_asleep_exchange_all_messages");

@@ -1,5 +1,6 @@
-//! Four clients that connect and disconnect all the time, and their server, on a network that loses packets: every
-//! connection comes to its end, and nothing is left over. The program by itself measures: `cm_load --seconds 60`.
+//! Four clients that connect and disconnect all the time, and their server, on a network that loses
+//! packets: every connection comes to its end, and nothing is left over. The program by itself
+//! measures: `cm_load --seconds 60`.
 
 use rnic_programs::process::Process;
 use rnic_programs::{Trial, User};

@@ -236,7 +236,8 @@ fn run_refuses_static_programs() {
     );
 }
 
-/// Two users cannot share the port: the second is told what is the matter, the first is not disturbed.
+/// Two users cannot share the port: the second is told what is the matter, the first is not
+/// disturbed.
 #[test]
 fn port_of_another_user() {
     let trial = Trial::start_beside_others("port_of_another_user");

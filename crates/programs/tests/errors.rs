@@ -1,5 +1,6 @@
-//! Refused accesses: the status each side sees is what the InfiniBand specification and hardware give, nothing is
-//! written, and the next queue pair works. `c/errors.c` does the work and prints what both sides see.
+//! Refused accesses: the status each side sees is what the InfiniBand specification and hardware
+//! give, nothing is written, and the next queue pair works. `c/errors.c` does the work and prints
+//! what both sides see.
 
 use rnic_programs::{Place, Trial, User, compile};
 use std::path::Path;
@@ -63,8 +64,8 @@ const LOCAL: Expected = Expected {
     events: &[],
 };
 
-/// B's own receive is wrong: NAK remote operational error. Whether an event comes as well differs between devices: the
-/// specification has none (the completion tells), so none is expected.
+/// B's own receive is wrong: NAK remote operational error. Whether an event comes as well differs
+/// between devices: the specification has none (the completion tells), so none is expected.
 const BAD_RECEIVE: Expected = Expected {
     requests: [REM_OP_ERR, WR_FLUSH_ERR],
     a_state: ERR,
@@ -193,7 +194,8 @@ fn remote_range() {
                 &["past-end", "before-start", "far-away"],
                 &REFUSED,
             ),
-            // An atomic at the last aligned address does not wrap; it is only far away, which the line above has.
+            // An atomic at the last aligned address does not wrap; it is only far away, which the
+            // line above has.
             (
                 &["write", "write-imm", "read"],
                 &["wraps", "long-past-end"],
@@ -209,7 +211,8 @@ fn right_not_granted() {
         "right_not_granted",
         &[
             (ONE_SIDED, &["no-right"], &REFUSED),
-            // A queue pair that does not do the operation at all: invalid request (IBTA 9.7.5.2.4; Linux rxe alike).
+            // A queue pair that does not do the operation at all: invalid request (IBTA 9.7.5.2.4;
+            // Linux rxe alike).
             (ONE_SIDED, &["qp-no-right"], &INVALID),
         ],
     );

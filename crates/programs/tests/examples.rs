@@ -1,4 +1,5 @@
-//! The C programs of `examples/c`, built by their Makefile against the system's headers as a reader would, and run.
+//! The C programs of `examples/c`, built by their Makefile against the system's headers as a reader
+//! would, and run.
 
 use rnic_programs::{Meeting, Trial, User, skip};
 use std::fs;

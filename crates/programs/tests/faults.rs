@@ -1,5 +1,5 @@
-//! Unmodified programs on a network that loses, doubles, reorders and corrupts packets, on both sides; and a program of
-//! ours that checks every byte.
+//! Unmodified programs on a network that loses, doubles, reorders and corrupts packets, on both
+//! sides; and a program of ours that checks every byte.
 
 use rnic_programs::perftest::{all_sizes, expect_report};
 use rnic_programs::place::{RunOptions, free_port};
@@ -34,17 +34,18 @@ fn cases(program: &str, spec: Spec) -> Vec<(Vec<u64>, Vec<&'static str>)> {
         _ => 65536,
     };
     let mut cases = vec![(vec![size], vec!["-n", "100"])];
-    // The writes have no -e. ib_send_lat -e takes it for granted that the next event after a send is that of its
-    // completion: when an acknowledgement is lost, the peer's answer comes first, on any NIC, and perftest then looks at
-    // a completion that it has not got (run_iter_lat_send in perftest 4.5: `s_wc` after `s_ne == 0`).
+    // The writes have no -e. ib_send_lat -e takes it for granted that the next event after a send
+    // is that of its completion: when an acknowledgement is lost, the peer's answer comes first, on
+    // any NIC, and perftest then looks at a completion that it has not got (run_iter_lat_send in
+    // perftest 4.5: `s_wc` after `s_ne == 0`).
     if !program.contains("write") && program != "ib_send_lat" {
         cases.push((vec![size], vec!["-e", "-n", "100"]));
     }
     if program.contains("atomic") {
         cases.push((vec![size], vec!["-A", "CMP_AND_SWAP", "-n", "100"]));
     } else {
-        // Every report costs perftest half a second of finding out its clock's rate, so that all sizes are tried once. A program that
-        // spins has the machine for itself meanwhile.
+        // Every report costs perftest half a second of finding out its clock's rate, so that all
+        // sizes are tried once. A program that spins has the machine for itself meanwhile.
         let has_all = !program.ends_with("_lat") || full();
         cases.push(match spec {
             Spec::Harsh if has_all => (all_sizes(), vec!["-a", "-n", "5"]),
@@ -122,8 +123,8 @@ programs! {
 
 /// A client writes and reads back the memory of a server that sleeps, and both check every byte.
 ///
-/// `ibv_rc_pingpong` is not among these tests: whoever gets the last message ends at once, and when its acknowledgement
-/// was lost nobody is left to repeat it, on any NIC.
+/// `ibv_rc_pingpong` is not among these tests: whoever gets the last message ends at once, and when
+/// its acknowledgement was lost nobody is left to repeat it, on any NIC.
 #[test]
 fn memory_of_a_sleeping_process() {
     let trial = Trial::start_beside_others("memory_of_a_sleeping_process");
@@ -176,7 +177,8 @@ fn faults_across_namespaces() {
     }
 }
 
-/// `rnic verify` checks every byte of sends, writes and reads, here under the same faults on both sides.
+/// `rnic verify` checks every byte of sends, writes and reads, here under the same faults on both
+/// sides.
 #[test]
 fn every_byte_verified() {
     let trial = Trial::start_beside_others("every_byte_verified");
@@ -203,7 +205,8 @@ fn every_byte_verified() {
     }
 }
 
-/// What the library says (here the seed that was drawn) may find a full disk where standard error goes. The device opens all the same.
+/// What the library says (here the seed that was drawn) may find a full disk where standard error
+/// goes. The device opens all the same.
 #[test]
 fn standard_error_may_be_full() {
     let trial = Trial::start_beside_others("standard_error_may_be_full");

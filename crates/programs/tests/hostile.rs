@@ -1,5 +1,5 @@
-//! Malformed and hostile packets over a real socket, at a process with registered memory: no byte of it changes, nothing
-//! crashes or hangs, and the process works afterwards.
+//! Malformed and hostile packets over a real socket, at a process with registered memory: no byte
+//! of it changes, nothing crashes or hangs, and the process works afterwards.
 
 use rnic_programs::process::Process;
 use rnic_programs::{Trial, User, compile};
@@ -53,7 +53,8 @@ fn survives(trial: &Trial, user: User, address: &str, seed: u32) {
     let &[sent, dropped] = &numbers[..] else {
         panic!("{}", blaster.describe())
     };
-    // The kernel itself refuses some datagrams (too long for the path); most have to have been delivered.
+    // The kernel itself refuses some datagrams (too long for the path); most have to have been
+    // delivered.
     assert!(
         sent - dropped >= packets() / 10 * 9,
         "only {sent} sent, {dropped} dropped\n{}",

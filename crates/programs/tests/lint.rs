@@ -1,4 +1,5 @@
-//! `rnic run --lint`: each habit that hardware would not forgive is named, with the fix; good programs hear nothing.
+//! `rnic run --lint`: each habit that hardware would not forgive is named, with the fix; good
+//! programs hear nothing.
 
 use rnic_programs::{Place, Process, Trial, User, compile, skip};
 use std::time::Duration;

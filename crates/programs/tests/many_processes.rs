@@ -1,4 +1,5 @@
-//! Many processes share one host's NIC: they do not disturb each other, and a killed one is seen by its peer only.
+//! Many processes share one host's NIC: they do not disturb each other, and a killed one is seen by
+//! its peer only.
 
 use rnic_programs::place::free_port;
 use rnic_programs::process::Process;
@@ -136,7 +137,8 @@ fn killed_perftest_server() {
     assert!(all.contains("Failed status 12"), "{}", client.describe());
 }
 
-/// Four pairs of different unmodified programs at once, while nobody is killed: all finish and report.
+/// Four pairs of different unmodified programs at once, while nobody is killed: all finish and
+/// report.
 #[test]
 fn four_pairs_at_once() {
     let trial = Trial::start("four_pairs_at_once");
@@ -188,8 +190,8 @@ fn four_pairs_at_once() {
     });
 }
 
-/// Processes that are alive at the same time have different numbers, and those of killed ones are used again: any number
-/// of processes may come and be killed.
+/// Processes that are alive at the same time have different numbers, and those of killed ones are
+/// used again: any number of processes may come and be killed.
 #[test]
 fn numbers_of_the_killed_are_reclaimed() {
     let trial = Trial::start("numbers_of_the_killed_are_reclaimed");
@@ -216,7 +218,8 @@ fn numbers_of_the_killed_are_reclaimed() {
     }
     drop(together);
 
-    // More than there are ranges of numbers to give out, so that those of the killed have to come round again.
+    // More than there are ranges of numbers to give out, so that those of the killed have to come
+    // round again.
     const MANY: u32 = 4200;
     let Some(mortal) = compile::c_program(&trial, "mortal") else {
         return;
@@ -262,8 +265,9 @@ fn a_crowd() {
     }
 }
 
-/// Hundreds of queue pairs of four processes that all write to one at once by memory, and thousands by packets, many times as many as its
-/// receive buffer holds. Those that find no room there are sent again until they do; no connection fails for it.
+/// Hundreds of queue pairs of four processes that all write to one at once by memory, and thousands
+/// by packets, many times as many as its receive buffer holds. Those that find no room there are
+/// sent again until they do; no connection fails for it.
 #[test]
 fn a_storm() {
     let trial = Trial::start("a_storm");

@@ -1,8 +1,8 @@
-//! UCX and libfabric, on which MPI, SHMEM and storage stand, run on the device: between processes of one host by memory and by
-//! UDP, and between two hosts.
+//! UCX and libfabric, on which MPI, SHMEM and storage stand, run on the device: between processes
+//! of one host by memory and by UDP, and between two hosts.
 //!
-//! UCX uses UD for its own reliable transport and to set up RC's, and reads from a completion what network header a datagram
-//! begins with.
+//! UCX uses UD for its own reliable transport and to set up RC's, and reads from a completion what
+//! network header a datagram begins with.
 
 use rnic_programs::each::each;
 use rnic_programs::place::{RunOptions, free_port};
@@ -13,7 +13,8 @@ use std::time::Duration;
 const SERVER: &str = "10.77.0.1";
 const MTU: u32 = 1500;
 
-/// What UCX is measured with: messages by eager and by rendezvous protocols, one-sided operations, atomics.
+/// What UCX is measured with: messages by eager and by rendezvous protocols, one-sided operations,
+/// atomics.
 const UCX: [&[&str]; 8] = [
     &["tag_lat", "-s", "8"],
     &["tag_bw", "-s", "1000"],

@@ -1,4 +1,5 @@
-//! What `--pcap` writes: tshark decodes all of it, and an ICRC check that shares no code with rnic agrees.
+//! What `--pcap` writes: tshark decodes all of it, and an ICRC check that shares no code with rnic
+//! agrees.
 
 use rnic_programs::perftest::expect_report;
 use rnic_programs::place::RunOptions;
@@ -29,8 +30,9 @@ fn counts(finished: &Finished) -> (u64, u64) {
     counts.unwrap_or_else(|| panic!("no counts\n{}", finished.describe()))
 }
 
-/// The heuristics by which tshark guesses what a payload is. perftest's is random bytes, which now and then look like the
-/// start of something that is then malformed: two bytes and two of padding like an EtherType and its reserved field.
+/// The heuristics by which tshark guesses what a payload is. perftest's is random bytes, which now
+/// and then look like the start of something that is then malformed: two bytes and two of padding
+/// like an EtherType and its reserved field.
 const PAYLOAD_HEURISTICS: [&str; 7] = [
     "eth_over_ib",
     "fc_infiniband",
@@ -84,7 +86,8 @@ fn can_check(trial: &Trial, programs: &[&str]) -> bool {
     skip::have_programs(trial.name(), &["tshark"]) && skip::have_programs(trial.name(), programs)
 }
 
-/// Every packet decodes as InfiniBand, none is malformed, every ICRC is right; gives how many there are.
+/// Every packet decodes as InfiniBand, none is malformed, every ICRC is right; gives how many there
+/// are.
 fn expect_clean(file: &Path) -> u64 {
     let checked = icrc_check(file);
     checked.expect_success();
@@ -236,7 +239,8 @@ fn corruption_shows() {
     );
 }
 
-/// `rnic dissect` of a lossy run's capture names what was lost and why packets came again: by NAKs that tshark finds too.
+/// `rnic dissect` of a lossy run's capture names what was lost and why packets came again: by NAKs
+/// that tshark finds too.
 #[test]
 fn a_lossy_run_is_explained() {
     let trial = Trial::start_beside_others("a_lossy_run_is_explained");

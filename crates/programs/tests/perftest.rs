@@ -1,5 +1,5 @@
-//! The eight RC programs of perftest, unmodified: each with what it offers, on every kind of address, as root and as an
-//! unprivileged user.
+//! The eight RC programs of perftest, unmodified: each with what it offers, on every kind of
+//! address, as root and as an unprivileged user.
 
 use rnic_programs::perftest::{all_sizes, expect_report};
 use rnic_programs::{Pair, Trial, User, full, skip};
@@ -20,10 +20,11 @@ const fn case(what: &'static str, size: u64, args: &'static [&'static str]) -> C
     }
 }
 
-/// What a program offers (perftest 4.5): only send, read and atomics have `-e`; only the bandwidth programs have `-q` and
-/// `-b`; the atomics have a size of their own and `-A` instead of `-a`.
+/// What a program offers (perftest 4.5): only send, read and atomics have `-e`; only the bandwidth
+/// programs have `-q` and `-b`; the atomics have a size of their own and `-A` instead of `-a`.
 ///
-/// Everything on one network of each kind; elsewhere, where only the addresses differ, what uses most at once.
+/// Everything on one network of each kind; elsewhere, where only the addresses differ, what uses
+/// most at once.
 fn cases(program: &str, thorough: bool) -> Vec<Case> {
     let mut cases = all_cases(program, thorough);
     if !thorough {
@@ -41,7 +42,8 @@ fn cases(program: &str, thorough: bool) -> Vec<Case> {
 fn all_cases(program: &str, thorough: bool) -> Vec<Case> {
     let atomic = program.contains("atomic");
     let latency = program.ends_with("_lat");
-    // Every report costs perftest half a second, in which a program that spins has the machine for itself.
+    // Every report costs perftest half a second, in which a program that spins has the machine for
+    // itself.
     let all_sizes = thorough && (!latency || full());
     let size = match (atomic, latency) {
         (true, _) => 8,
@@ -149,8 +151,8 @@ fn test(program: &str, path: Path, user: User) {
     if !skip::have_programs(program, &[program]) {
         return;
     }
-    // All sizes once per kind of network, for every report costs perftest half a second of finding out its clock's rate; the
-    // other addresses differ only in how packets are addressed.
+    // All sizes once per kind of network, for every report costs perftest half a second of finding
+    // out its clock's rate; the other addresses differ only in how packets are addressed.
     let thorough = match (path, user) {
         (Path::Loopback | Path::Veth, User::Current) => true,
         (Path::Loopback6, User::Nobody) => full(),
@@ -213,7 +215,8 @@ fn xrc() {
     if !skip::have_programs("xrc", &programs) {
         return;
     }
-    // perftest opens its domains for files of a fixed name in /tmp, which are in the way of any other user.
+    // perftest opens its domains for files of a fixed name in /tmp, which are in the way of any
+    // other user.
     for address in ["127.0.0.1", "::1"] {
         let Some(place) = trial.loopback(User::Current) else {
             continue;

@@ -1,4 +1,5 @@
-//! perftest's options beside the usual: inline data, the old way to post, on-demand paging, addressing and reports.
+//! perftest's options beside the usual: inline data, the old way to post, on-demand paging,
+//! addressing and reports.
 
 use rnic_programs::perftest::expect_report;
 use rnic_programs::{Pair, Trial, User, skip};
@@ -37,8 +38,8 @@ fn options_do_what_they_say() {
     }
 }
 
-/// All of them have messages posted before the program polls for the first time: what is answered meanwhile counts, however long that
-/// takes, and no connection gives up.
+/// All of them have messages posted before the program polls for the first time: what is answered
+/// meanwhile counts, however long that takes, and no connection gives up.
 #[test]
 fn ten_thousand_busy_queue_pairs() {
     const PROGRAM: &str = "ib_send_bw";

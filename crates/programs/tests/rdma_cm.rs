@@ -1,5 +1,5 @@
-//! The programs of rdmacm-utils, unmodified: every mode on 127.0.0.1, the usual one on every other kind of address, as root
-//! and as an unprivileged user.
+//! The programs of rdmacm-utils, unmodified: every mode on 127.0.0.1, the usual one on every other
+//! kind of address, as root and as an unprivileged user.
 
 use rnic_programs::each::each;
 use rnic_programs::meeting::{PS_IB, PS_IPOIB, PS_TCP, PS_UDP, Path, Ready};
@@ -22,7 +22,8 @@ struct Case {
     client: &'static str,
     ends: Server,
     ready: Ready,
-    /// `None`: one of its own, as what a killed server leaves in the port table would look like a listener.
+    /// `None`: one of its own, as what a killed server leaves in the port table would look like a
+    /// listener.
     port: Option<u16>,
     /// The server listens on IPv4's addresses only, whatever it is told.
     v4_only: bool,
@@ -95,8 +96,9 @@ impl Case {
 
     fn judge(&self, outcome: &Outcome) {
         assert!(outcome.client.ok(), "failed\n{}", outcome.describe());
-        // When rping has seen the end of its connection, it destroys its event channel, while a thread of its own may just
-        // be about to look for one event more: it then ends with that error.
+        // When rping has seen the end of its connection, it destroys its event channel, while a
+        // thread of its own may just be about to look for one event more: it then ends with that
+        // error.
         let late = |side: &Finished| {
             side.stderr.contains("DISCONNECT EVENT") && side.stderr.contains("rdma_get_cm_event: ")
         };

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 const TIME: Duration = Duration::from_secs(30);
 
-/// How soon the peer has to know on the same host: a second is what is promised; the rest is for the machine.
+/// How soon the peer has to know on the same host: a second is what is promised; the rest is for
+/// the machine.
 const SOON: Duration = Duration::from_secs(2);
 
 /// A listener that was killed leaves no port behind: the next one has it at once, and serves.
@@ -38,7 +39,8 @@ fn a_killed_listener_leaves_its_port() {
             let server = ["rping", "-s", "-p", "{port}", "-C", "3"];
             let mut second = meeting.start_server(&server);
             drop(visitor);
-            // The port table still has what the dead one left, so it does not tell when this one listens.
+            // The port table still has what the dead one left, so it does not tell when this one
+            // listens.
             let began = Instant::now();
             let client = ["rping", "-c", "-a", "{server}", "-p", "{port}", "-C", "3"];
             while !meeting.start_client(&client).wait(TIME).ok() {

@@ -13,8 +13,8 @@ fn wait_for(process: &mut Process, line: &str) {
     });
 }
 
-/// Nothing of a killed process is left to say that it is gone, and no lock shows it on the other host. Another process
-/// beside it that uses the connection manager says it.
+/// Nothing of a killed process is left to say that it is gone, and no lock shows it on the other
+/// host. Another process beside it that uses the connection manager says it.
 #[test]
 fn the_peer_elsewhere_of_a_killed_process_is_disconnected() {
     let trial =
@@ -43,7 +43,8 @@ fn the_peer_elsewhere_of_a_killed_process_is_disconnected() {
     bystander.kill();
 }
 
-/// As hardware: the neighbour does not answer, and the program's own timeout ends the wait (rping's is two seconds).
+/// As hardware: the neighbour does not answer, and the program's own timeout ends the wait (rping's
+/// is two seconds).
 #[test]
 fn an_address_that_nobody_has_is_not_resolved() {
     let trial = Trial::start_beside_others("an_address_that_nobody_has_is_not_resolved");

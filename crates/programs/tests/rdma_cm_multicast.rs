@@ -88,7 +88,8 @@ fn mckey() {
     }
 }
 
-/// Both at once, so that each host has a process that is a member of the one group and not of the other.
+/// Both at once, so that each host has a process that is a member of the one group and not of the
+/// other.
 #[test]
 fn mckey_elsewhere() {
     let trial = Trial::start_beside_others("mckey_elsewhere");

@@ -1,5 +1,6 @@
-//! perftest with `-R` and qperf with `-cm 1`: both connect, and get their queue pairs, through the connection manager.
-//! Over IPv4 only: with `-R`, perftest 4.5 resolves names and addresses as IPv4 alone.
+//! perftest with `-R` and qperf with `-cm 1`: both connect, and get their queue pairs, through the
+//! connection manager. Over IPv4 only: with `-R`, perftest 4.5 resolves names and addresses as IPv4
+//! alone.
 
 use rnic_programs::each::each;
 use rnic_programs::meeting::{PS_TCP, Path, Ready};
@@ -58,8 +59,9 @@ fn modes() -> Vec<Case> {
     ]
 }
 
-/// Runs both. perftest's server listens a second time on its port, for the queue pairs, and its client does not wait for
-/// that: on a busy machine it may come too early, is told that nobody listens, and gives up. Then they meet again.
+/// Runs both. perftest's server listens a second time on its port, for the queue pairs, and its
+/// client does not wait for that: on a busy machine it may come too early, is told that nobody
+/// listens, and gives up. Then they meet again.
 fn meet(meeting: Meeting, server: &[&str], client: &[&str]) -> Outcome {
     const ATTEMPTS: u16 = 4;
     for attempt in 1..ATTEMPTS {
@@ -112,8 +114,8 @@ fn veth_as_nobody() {
     test("veth_as_nobody", Path::Veth, User::Nobody, &usual());
 }
 
-/// qperf measures for a second each, and all its tests with one server. (Over UD it makes address handles without a GRH,
-/// which are refused here as on other RoCE devices.)
+/// qperf measures for a second each, and all its tests with one server. (Over UD it makes address
+/// handles without a GRH, which are refused here as on other RoCE devices.)
 #[test]
 fn qperf() {
     const TESTS: &[&str] = &[

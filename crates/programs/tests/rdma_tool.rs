@@ -1,4 +1,5 @@
-//! The kernel's interfaces beside verbs: `rdma` of iproute2 (NETLINK_RDMA), `ibstat` and `ibstatus`, shells and Python in sysfs.
+//! The kernel's interfaces beside verbs: `rdma` of iproute2 (NETLINK_RDMA), `ibstat` and
+//! `ibstatus`, shells and Python in sysfs.
 
 use rnic_programs::place::RunOptions;
 use rnic_programs::process::{Finished, Process};

@@ -1,4 +1,5 @@
-//! The commands of README.md and of the guides run, and print what the documents say, up to numbers.
+//! The commands of README.md and of the guides run, and print what the documents say, up to
+//! numbers.
 
 use rnic_docs::console::{self, Command};
 use rnic_docs::{Document, Repository};
@@ -44,7 +45,8 @@ fn is_server(command: &Command) -> bool {
         .any(|word| command.comment.contains(word))
 }
 
-/// Where the commands are typed: the programs of examples/c are built there, and the captures are at their place.
+/// Where the commands are typed: the programs of examples/c are built there, and the captures are
+/// at their place.
 struct Desk {
     place: Place,
     folder: PathBuf,
@@ -83,7 +85,8 @@ impl Desk {
         Process::spawn(command)
     }
 
-    /// Runs a block from its first command to its last: `Err` says which line of the document is not so.
+    /// Runs a block from its first command to its last: `Err` says which line of the document is
+    /// not so.
     fn run(&self, block: &[Command]) -> Result<(), String> {
         let mut server: Option<(&Command, Process)> = None;
         for command in block {
@@ -162,7 +165,8 @@ fn the_commands_of_the_documents() {
     }
 }
 
-/// The pictures of the documents are those that `tools/picture` draws of today's program and tables.
+/// The pictures of the documents are those that `tools/picture` draws of today's program and
+/// tables.
 #[test]
 fn the_pictures_of_the_documents() {
     let trial = Trial::start("the_pictures_of_the_documents");
@@ -183,7 +187,8 @@ fn the_pictures_of_the_documents() {
     }
 }
 
-/// The site can be made of today's documents and program: each command has a page, and each link of each page leads somewhere.
+/// The site can be made of today's documents and program: each command has a page, and each link of
+/// each page leads somewhere.
 #[test]
 fn the_sources_of_the_site() {
     let trial = Trial::start("the_sources_of_the_site");

@@ -52,7 +52,8 @@ fn a_gid_index_beyond_the_table() {
     }
 }
 
-/// Who looks the device over is refused nothing, and ends in success: not a word, though each port has rows that are empty.
+/// Who looks the device over is refused nothing, and ends in success: not a word, though each port
+/// has rows that are empty.
 #[test]
 fn looking_around_is_no_mistake() {
     let trial = Trial::start_beside_others("looking_around");

@@ -1,5 +1,5 @@
-//! rsockets: the ones of the installed librdmacm, over our connection manager and verbs. With its own test programs, and
-//! with programs that only know TCP.
+//! rsockets: the ones of the installed librdmacm, over our connection manager and verbs. With its
+//! own test programs, and with programs that only know TCP.
 
 use rnic_programs::each::each;
 use rnic_programs::meeting::{Path, Ready};
@@ -26,8 +26,9 @@ const fn stream(program: &'static str, options: &'static str) -> Stream {
     }
 }
 
-/// Every way to wait, verified; `-T a` (poll) on the server only: the client's last poll may find the data and the server's
-/// shutdown at once, POLLIN and POLLHUP, which these programs take for a failure; sizes from one byte to more than a buffer.
+/// Every way to wait, verified; `-T a` (poll) on the server only: the client's last poll may find
+/// the data and the server's shutdown at once, POLLIN and POLLHUP, which these programs take for a
+/// failure; sizes from one byte to more than a buffer.
 const STREAMS: &[Stream] = &[
     stream("rstream", "-S 1000 -I 20 -C 5 -T v"),
     stream("rstream", "-S 1 -I 50 -C 2 -T v"),
@@ -69,7 +70,8 @@ const STREAMS6: &[Stream] = &[
     stream("riostream", "-f ipv6 -S 65536 -I 5 -C 5 -T n -T v"),
 ];
 
-/// The same program over plain TCP, for comparison; a server that forks for each client does only that.
+/// The same program over plain TCP, for comparison; a server that forks for each client does only
+/// that.
 const OVER_TCP: &[Stream] = &[
     stream("rstream", "-T s -S 3000 -I 5 -C 5 -T v"),
     Stream {
@@ -224,10 +226,11 @@ fn over_rsockets(preload: &std::path::Path, program: &str) -> [String; 3] {
     ["sh".to_owned(), "-c".to_owned(), script]
 }
 
-/// Programs that know only TCP, under the stock librspreload.so: curl and nc, and a server that listens in the port space of
-/// the connection manager and on no TCP port. (OpenBSD's nc, Python and Perl make sockets with SOCK_NONBLOCK or SOCK_CLOEXEC
-/// in their type, which librspreload leaves to TCP. The traditional nc does not, but serves no connection whose descriptor is
-/// above 16.)
+/// Programs that know only TCP, under the stock librspreload.so: curl and nc, and a server that
+/// listens in the port space of the connection manager and on no TCP port. (OpenBSD's nc, Python
+/// and Perl make sockets with SOCK_NONBLOCK or SOCK_CLOEXEC in their type, which librspreload
+/// leaves to TCP. The traditional nc does not, but serves no connection whose descriptor is above
+/// 16.)
 #[test]
 fn tcp_programs_over_rsockets() {
     let trial = Trial::start_beside_others("tcp_programs_over_rsockets");
@@ -265,7 +268,8 @@ fn tcp_programs_over_rsockets() {
                 "hello over rsockets\nhello over rsockets\n",
             ),
         ];
-        // It knows IPv4 only, and ends when the server closes; by itself (`-q`) it does not over rsockets.
+        // It knows IPv4 only, and ends when the server closes; by itself (`-q`) it does not over
+        // rsockets.
         if nc && !address.contains(':') {
             clients.push((
                 format!("sh -c 'echo GET by nc | nc.traditional {address} 7471'"),

@@ -1,10 +1,10 @@
-//! Ten thousand queue pairs in one process: created, connected in pairs, used and destroyed, in memory that is bounded.
-//! `c/scale.c` does the work, and prints the figures of BENCHMARKS.md.
+//! Ten thousand queue pairs in one process: created, connected in pairs, used and destroyed, in
+//! memory that is bounded. `c/scale.c` does the work, and prints the figures of BENCHMARKS.md.
 
 use rnic_programs::{Trial, User, compile};
 
-/// The promise for an idle queue pair, bytes: that of 64 work requests in each of its queues is taken when it is made, so that
-/// posting needs none.
+/// The promise for an idle queue pair, bytes: that of 64 work requests in each of its queues is
+/// taken when it is made, so that posting needs none.
 const MOST_EACH: u64 = 16 * 1024;
 
 #[test]

@@ -1,5 +1,6 @@
-//! A peer that is stopped (SIGSTOP, a debugger's breakpoint). A card goes on working for a stopped program, so its peers must not
-//! fail: what needs no time of the program is done, all else waits for it.
+//! A peer that is stopped (SIGSTOP, a debugger's breakpoint). A card goes on working for a stopped
+//! program, so its peers must not fail: what needs no time of the program is done, all else waits
+//! for it.
 
 use rnic_programs::{Finished, Meeting, Place, Process, Trial, User, compile};
 use std::path::Path;
@@ -14,7 +15,8 @@ fn run(place: &Place, host_path: &str, program: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// A place on loopback, `stopped.c` compiled, and the GID index of 127.0.0.1; `None`: skipped, which was said.
+/// A place on loopback, `stopped.c` compiled, and the GID index of 127.0.0.1; `None`: skipped,
+/// which was said.
 fn arrange(trial: &Trial) -> Option<(Place, String, String)> {
     let program = compile::c_program(trial, "stopped")?;
     let place = trial.loopback(User::Current)?;
@@ -46,8 +48,8 @@ fn expect(finished: &Finished, parts: &[&str]) {
     }
 }
 
-/// Seven operations, with the receiver, the sender or both stopped for three times as long as ACK timeout and retries last; and a
-/// receiver that is killed while it is stopped.
+/// Seven operations, with the receiver, the sender or both stopped for three times as long as ACK
+/// timeout and retries last; and a receiver that is killed while it is stopped.
 #[test]
 fn nothing_fails_while_a_process_is_stopped() {
     let trial = Trial::start("nothing_fails_while_a_process_is_stopped");
@@ -124,7 +126,8 @@ fn the_words_name_a_stopped_process() {
     }
 }
 
-/// Linux's connection manager answers for a stopped program, so nobody waits for it who disconnects.
+/// Linux's connection manager answers for a stopped program, so nobody waits for it who
+/// disconnects.
 #[test]
 fn disconnecting_does_not_wait_for_a_stopped_peer() {
     let trial = Trial::start("disconnecting_does_not_wait_for_a_stopped_peer");
@@ -161,8 +164,9 @@ fn disconnecting_does_not_wait_for_a_stopped_peer() {
     server.wait(TIME).expect_success();
 }
 
-/// Twenty-five stops at any moment of connecting, exchanging messages, taking down. Those that are stopped see no failure, and two others
-/// are held up by none of them for much longer than it lasts.
+/// Twenty-five stops at any moment of connecting, exchanging messages, taking down. Those that are
+/// stopped see no failure, and two others are held up by none of them for much longer than it
+/// lasts.
 #[test]
 fn processes_are_stopped_at_any_moment() {
     let trial = Trial::start("processes_are_stopped_at_any_moment");
@@ -182,7 +186,8 @@ fn processes_are_stopped_at_any_moment() {
             .find(|l| l.contains("the other pair"));
         let longest = other.and_then(|l| l.rsplit_once("longest ")?.1.split(' ').next());
         let ms: f64 = longest.expect("a time").parse().expect("a number");
-        // Ten times as long as any stop: a request to connect may wait for a taker of QP 1 that is stopped.
+        // Ten times as long as any stop: a request to connect may wait for a taker of QP 1 that is
+        // stopped.
         assert!(ms < 6000.0, "{path}: {}", finished.describe());
     });
 }

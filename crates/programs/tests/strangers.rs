@@ -1,4 +1,5 @@
-//! What others on the network, or on the host, say of connections that are not theirs ends none. docs/security.md has who can do what.
+//! What others on the network, or on the host, say of connections that are not theirs ends none.
+//! docs/security.md has who can do what.
 
 use rnic_programs::process::Process;
 use rnic_programs::{Place, Trial, User, compile};
@@ -38,8 +39,9 @@ fn learned_mtu(place: &Place, peer: &str) -> Option<u32> {
     words.nth(1)?.parse().ok()
 }
 
-/// A host that says by ICMP that the path takes short packets only, and that nobody is there, ends no connection and keeps none from
-/// being made: for that the interfaces' MTU counts alone, as for hardware. Long messages, that the kernel cuts, go on.
+/// A host that says by ICMP that the path takes short packets only, and that nobody is there, ends
+/// no connection and keeps none from being made: for that the interfaces' MTU counts alone, as for
+/// hardware. Long messages, that the kernel cuts, go on.
 #[test]
 fn a_forged_icmp_message_ends_no_connection() {
     let trial = Trial::start_beside_others("a_forged_icmp_message_ends_no_connection");
@@ -51,7 +53,8 @@ fn a_forged_icmp_message_ends_no_connection() {
         return;
     };
     let stream = stream.to_str().expect("a path");
-    // As little as may be said: over IPv6 what every path takes, which is no less than a packet here.
+    // As little as may be said: over IPv6 what every path takes, which is no less than a packet
+    // here.
     for (ours, theirs, mtu) in [
         ("10.77.0.1", "10.77.0.2", 600),
         ("fd77::1", "fd77::2", 1280),
@@ -96,7 +99,8 @@ fn a_forged_icmp_message_ends_no_connection() {
     }
 }
 
-/// Each row of docs/security.md ends with tests, and they exist: a promise that nothing tries is none.
+/// Each row of docs/security.md ends with tests, and they exist: a promise that nothing tries is
+/// none.
 #[test]
 fn every_promise_has_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,6 +1,7 @@
 //! UC, UD and multicast with unmodified programs: rdma-core's ping-pongs and perftest.
 //!
-//! Nobody repeats what is lost, so all of these also show that between processes of one host nothing is.
+//! Nobody repeats what is lost, so all of these also show that between processes of one host
+//! nothing is.
 
 use rnic_programs::perftest::expect_report;
 use rnic_programs::{Pair, Trial, User, full, pingpong, skip};
@@ -45,8 +46,9 @@ fn run_some(runs: usize, name: &str, program: &str, service: &str, cases: &[Case
     }
 }
 
-/// More messages than receives: those wait that come before the server has posted anew, but for no longer than 50 ms. A server
-/// that gets no processor for so long loses some, and waits for them for ever.
+/// More messages than receives: those wait that come before the server has posted anew, but for no
+/// longer than 50 ms. A server that gets no processor for so long loses some, and waits for them
+/// for ever.
 fn run_short_of_receives(name: &str, service: &str, cases: &[Case]) {
     run_some(4, name, "ib_send_bw", service, cases);
 }
@@ -180,7 +182,8 @@ fn ud_send_bw() {
     );
 }
 
-/// Sizes up to 4 KiB, the MTU of loopback, and up to 8 MiB: perftest ends each where the service does.
+/// Sizes up to 4 KiB, the MTU of loopback, and up to 8 MiB: perftest ends each where the service
+/// does.
 #[test]
 fn all_sizes() {
     let trial = Trial::start("all_sizes");
@@ -226,8 +229,9 @@ fn multicast() {
     }
 }
 
-/// A network that is slower than its sender holds it up and loses nothing, as a port that has no credits does. Five messages
-/// of 8 MiB are more than any send buffer; one lost packet of them, and perftest waits for ever.
+/// A network that is slower than its sender holds it up and loses nothing, as a port that has no
+/// credits does. Five messages of 8 MiB are more than any send buffer; one lost packet of them, and
+/// perftest waits for ever.
 #[test]
 fn a_network_slower_than_its_sender_loses_nothing() {
     let name = "a_network_slower_than_its_sender_loses_nothing";

@@ -1,5 +1,5 @@
-//! Packets past the kernel's network stack (`RNIC_XDP`): unmodified programs in two namespaces joined by veth, and what happens
-//! where AF_XDP is not to be had.
+//! Packets past the kernel's network stack (`RNIC_XDP`): unmodified programs in two namespaces
+//! joined by veth, and what happens where AF_XDP is not to be had.
 
 use rnic_programs::each::each;
 use rnic_programs::perftest::expect_report;
@@ -112,8 +112,8 @@ impl Ends {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// No program is left behind at either end. The kernel takes it away when the last descriptor goes, a moment after the
-    /// process has ended.
+    /// No program is left behind at either end. The kernel takes it away when the last descriptor
+    /// goes, a moment after the process has ended.
     fn expect_clean(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         for end in [0, 1] {
@@ -142,7 +142,8 @@ fn counted(cable: &Cable, server: Process, client: Process) -> (Outcome, [Totals
     (outcome, totals)
 }
 
-/// What the two interfaces throw away from now on: on a crowded machine nobody takes packets out of a full ring in time.
+/// What the two interfaces throw away from now on: on a crowded machine nobody takes packets out of
+/// a full ring in time.
 struct Cable {
     places: [Place; 2],
     before: u64,
@@ -203,12 +204,14 @@ impl Totals {
         value.unwrap_or_else(|| panic!("no {name}\n{}", self.said))
     }
 
-    /// Most packets went past the network stack, both ways: all but those before the neighbour is known. Of a `bulk` that leaves in
-    /// long rows the socket has those, and only what comes goes past it.
+    /// Most packets went past the network stack, both ways: all but those before the neighbour is
+    /// known. Of a `bulk` that leaves in long rows the socket has those, and only what comes goes
+    /// past it.
     #[track_caller]
     fn expect_past_the_stack(&self, bulk: Bulk) {
         self.expect_way_past("rx");
-        // How many of a bulk are in rows hangs on how fast they are posted; `link/tests/xdp.rs` has which way each takes.
+        // How many of a bulk are in rows hangs on how fast they are posted; `link/tests/xdp.rs` has
+        // which way each takes.
         if bulk == Bulk::None {
             self.expect_way_past("tx");
         }
@@ -248,8 +251,8 @@ impl Totals {
                 assert_eq!(self.event(name), 0, "{name}\n{}", self.said);
             }
         }
-        // A receiver that is not ready is perftest's own doing, and an answer that takes 67 ms a crowded machine's; so is one that is asked
-        // for by a packet which has come before.
+        // A receiver that is not ready is perftest's own doing, and an answer that takes 67 ms a
+        // crowded machine's; so is one that is asked for by a packet which has come before.
         let again = self.event("retransmitted_packets");
         let excuses = ["rnr_naks_received", "timeouts"].map(|name| self.event(name));
         let excused = excuses != [0, 0] || self.lost > 0;
@@ -257,7 +260,8 @@ impl Totals {
         assert!(needless || excused, "{}{}", self.said, peer.said);
         assert_eq!(self.link("tx_errors"), 0, "{}", self.said);
         let drops = self.total["drops"].as_object().expect("drops");
-        // What comes before its queue pair is ready, and is sent again in time, is no fault of the link.
+        // What comes before its queue pair is ready, and is sent again in time, is no fault of the
+        // link.
         let lost: Vec<_> = drops
             .iter()
             .filter(|(name, n)| name.as_str() != "not_ready" && **n != 0)
@@ -323,7 +327,8 @@ enum Bulk {
 }
 
 impl Bulk {
-    /// Of a perftest program. Up to three packets of 1024 bytes are no long row; messages in a queue are.
+    /// Of a perftest program. Up to three packets of 1024 bytes are no long row; messages in a
+    /// queue are.
     fn of(program: &[&str], size: u64) -> Bulk {
         match program[0].ends_with("_bw") || size > 3 * 1024 {
             true => Bulk::Some,
@@ -437,7 +442,8 @@ fn over_ipv6() {
     perftest("over_ipv6", ADDRESSES6, [XDP, XDP], CASES, both);
 }
 
-/// Behind the driver long rows come in one piece and by the socket, and so does what follows close behind them.
+/// Behind the driver long rows come in one piece and by the socket, and so does what follows close
+/// behind them.
 fn both_behind([server, client]: &[Totals; 2], bulk: Bulk) {
     for (total, peer) in [(server, client), (client, server)] {
         match bulk {
@@ -455,8 +461,8 @@ fn behind_the_driver() {
     perftest("behind_the_driver", ADDRESSES4, generic, CASES, both_behind);
 }
 
-/// The same where the first packets take the sockets, as the neighbour is not known: what is behind the driver has been through
-/// GRO, which must not make one packet of several.
+/// The same where the first packets take the sockets, as the neighbour is not known: what is behind
+/// the driver has been through GRO, which must not make one packet of several.
 #[test]
 fn behind_the_driver_to_a_stranger() {
     const NAME: &str = "behind_the_driver_to_a_stranger";
@@ -485,8 +491,8 @@ fn one_end_by_sockets() {
     );
 }
 
-/// What a socket sent in one piece (GSO), or GRO put together, gets behind the driver as it is. Whichever way each goes on, none is
-/// taken for one packet.
+/// What a socket sent in one piece (GSO), or GRO put together, gets behind the driver as it is.
+/// Whichever way each goes on, none is taken for one packet.
 #[test]
 fn behind_the_driver_from_sockets() {
     const NAME: &str = "behind_the_driver_from_sockets";
@@ -513,7 +519,8 @@ fn behind_the_driver_from_sockets() {
     perftest(NAME, ADDRESSES4, ["rn0:generic", ""], &cases, judge);
 }
 
-/// The program is there while the process is, seen as what was asked for, and goes with it, however it ends.
+/// The program is there while the process is, seen as what was asked for, and goes with it, however
+/// it ends.
 #[test]
 fn the_program_goes_with_the_process() {
     let trial = Trial::start_beside_others("the_program_goes_with_the_process");
@@ -548,7 +555,8 @@ fn the_program_goes_with_the_process() {
     ends.expect_clean();
 }
 
-/// `c/stream.c`: a client writes and reads back a server's memory until told to end; both then check every byte.
+/// `c/stream.c`: a client writes and reads back a server's memory until told to end; both then
+/// check every byte.
 struct Stream {
     server: Process,
     client: Process,
@@ -653,7 +661,8 @@ fn every_byte_verified() {
     ends.expect_clean();
 }
 
-/// The interface is one program's. Whoever comes second says so and works by sockets; the first one does not notice.
+/// The interface is one program's. Whoever comes second says so and works by sockets; the first one
+/// does not notice.
 #[test]
 fn the_second_program_takes_sockets() {
     let trial = Trial::start_beside_others("the_second_program_takes_sockets");

@@ -4,8 +4,9 @@
 //! rdma_send_recv [-p PORT]            the server: waits for one client
 //! rdma_send_recv [-p PORT] HOST       the client
 //! ```
-//! `examples/c/rdma_send_recv.c` is the same in C; the two understand each other. What takes many steps there, the
-//! resolution of the address, the exchange of the queue pairs' numbers, the states of the queue pair, is one call here:
+//! `examples/c/rdma_send_recv.c` is the same in C; the two understand each other. What takes many
+//! steps there, the resolution of the address, the exchange of the queue pairs' numbers, the states
+//! of the queue pair, is one call here:
 //!
 //! ```text
 //! client                                            server
@@ -18,8 +19,9 @@
 //! its completion: the answer has come   <=== data ===   send the answer
 //! disconnect            --- request -->             the client has disconnected
 //! ```
-//! "Two-sided" means that both applications take part: each message that is sent uses up one receive that the other side
-//! has posted before, and a message that finds no receive is refused (the sender's NIC tries again for a while).
+//! "Two-sided" means that both applications take part: each message that is sent uses up one
+//! receive that the other side has posted before, and a message that finds no receive is refused
+//! (the sender's NIC tries again for a while).
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -54,12 +56,12 @@ impl Side {
         Ok(Side { pd, cq })
     }
 
-    /// A queue pair that can receive one message. It is posted before the peer can know of the queue pair, so it is never
-    /// too late.
+    /// A queue pair that can receive one message. It is posted before the peer can know of the
+    /// queue pair, so it is never too late.
     fn queue_pair(&self) -> Outcome<PreparedQueuePair<Rc>> {
         let qp = self.pd.create_qp::<Rc>(&self.cq, &self.cq).build()?;
-        // The NIC reads and writes the application's memory by itself, so it has to be told which. Posting moves the
-        // buffer away; the completion gives it back.
+        // The NIC reads and writes the application's memory by itself, so it has to be told which.
+        // Posting moves the buffer away; the completion gives it back.
         qp.post_recv(self.pd.buffer(MESSAGE)?, 1)?;
         Ok(qp)
     }

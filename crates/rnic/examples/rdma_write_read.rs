@@ -1,4 +1,5 @@
-//! One-sided RDMA: a client writes into the server's memory and reads from it, without the server's doing.
+//! One-sided RDMA: a client writes into the server's memory and reads from it, without the server's
+//! doing.
 //!
 //! ```text
 //! rdma_write_read [-p PORT]                 the server: offers a buffer to one client
@@ -6,9 +7,9 @@
 //! ```
 //! `examples/c/rdma_write_read.c` is the same in C; the two understand each other.
 //!
-//! Who wants to access the memory of another has to know three things of it: its address, its length, and its key (the
-//! rkey, which the NIC gave out when the memory was registered). RDMA has no way of its own to ask for them, so the server
-//! tells them in a message, by send and receive:
+//! Who wants to access the memory of another has to know three things of it: its address, its
+//! length, and its key (the rkey, which the NIC gave out when the memory was registered). RDMA has
+//! no way of its own to ask for them, so the server tells them in a message, by send and receive:
 //!
 //! ```text
 //! client                                            server
@@ -19,7 +20,8 @@
 //! send                  === "done" ===>             receive: now it may look
 //! disconnect                                        the client has disconnected
 //! ```
-//! The last message is needed because nothing tells the server's application that its memory has changed.
+//! The last message is needed because nothing tells the server's application that its memory has
+//! changed.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -35,8 +37,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Bytes that the server offers.
 const REGION: usize = 4096;
-/// The offer, as it goes over the network. Both sides have to agree on its form: address (64 bits), length and rkey (32
-/// bits each), big endian.
+/// The offer, as it goes over the network. Both sides have to agree on its form: address (64 bits),
+/// length and rkey (32 bits each), big endian.
 const OFFER: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -68,7 +70,8 @@ fn text(bytes: &[u8]) -> String {
 struct Side {
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    /// Completions that came before it was their turn: sends and receives complete in order each, not with each other.
+    /// Completions that came before it was their turn: sends and receives complete in order each,
+    /// not with each other.
     early: Vec<Completion>,
 }
 
@@ -152,7 +155,8 @@ fn connect_to(host: &str, port: u16, writes: bool, reads: bool) -> Outcome<()> {
     if writes {
         let data = side.region("what the client wrote")?;
         connection.post(SendRequest::write(data, offered).range(..length)?)?;
-        // The completion says that the data lies in the server's memory (and gives the buffer back).
+        // The completion says that the data lies in the server's memory (and gives the buffer
+        // back).
         side.wait_for(CompletionOpcode::RdmaWrite, "written")?;
     }
     if reads {

@@ -8,8 +8,9 @@ use crate::raw::memory::Buffer;
 
 /// A finished work request.
 ///
-/// It carries the buffer that was posted. Fields other than the id, the status and the buffer mean something only if
-/// the status is [`Status::Success`]; [`Completion::ok`] turns everything else into an error that explains itself.
+/// It carries the buffer that was posted. Fields other than the id, the status and the buffer mean
+/// something only if the status is [`Status::Success`]; [`Completion::ok`] turns everything else
+/// into an error that explains itself.
 #[derive(Debug)]
 pub struct Completion {
     pub(crate) entry: nic::Completion,
@@ -89,8 +90,8 @@ impl Completion {
         }
     }
 
-    /// The network header (GRH) in front of a received datagram: an IPv6 header, or 20 bytes that mean nothing and an
-    /// IPv4 header.
+    /// The network header (GRH) in front of a received datagram: an IPv6 header, or 20 bytes that
+    /// mean nothing and an IPv4 header.
     pub fn header(&self) -> Option<&[u8; crate::HEADER_LEN]> {
         let datagram = self.entry.grh.is_some() && self.entry.status == Status::Success;
         self.data().first_chunk().filter(|_| datagram)
@@ -130,7 +131,8 @@ impl Completion {
         self.buffer.take()
     }
 
-    /// Ids and buffers of earlier unsignaled work requests of the same send queue, which this completion vouches for.
+    /// Ids and buffers of earlier unsignaled work requests of the same send queue, which this
+    /// completion vouches for.
     pub fn take_released(&mut self) -> Vec<(u64, Buffer)> {
         std::mem::take(&mut self.released)
     }

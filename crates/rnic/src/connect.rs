@@ -1,4 +1,5 @@
-//! From a queue pair that was just made to one that is connected: the attributes of each step, whatever its service.
+//! From a queue pair that was just made to one that is connected: the attributes of each step,
+//! whatever its service.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -37,7 +38,8 @@ pub(crate) fn fail(qp: &nic::Qp) {
     let _ = qp.modify(&failed, QpAttrMask::STATE);
 }
 
-/// The setters that the builders of all queue pairs with a peer have in common: what goes to their `place` and `settings`.
+/// The setters that the builders of all queue pairs with a peer have in common: what goes to their
+/// `place` and `settings`.
 macro_rules! common_setters {
     () => {
         /// The local address; [`Context::routable_gid`](crate::Context::routable_gid) if not set.
@@ -52,19 +54,22 @@ macro_rules! common_setters {
             self
         }
 
-        /// What peers may do through this queue pair, beside the rights of each region; everything if not set.
+        /// What peers may do through this queue pair, beside the rights of each region; everything
+        /// if not set.
         pub fn access(mut self, access: Access) -> Self {
             self.settings.access = access;
             self
         }
 
-        /// Code of the wait that the peer is told when no receive is posted here; 12 (0.64 ms) if not set.
+        /// Code of the wait that the peer is told when no receive is posted here; 12 (0.64 ms) if
+        /// not set.
         pub fn min_rnr_timer(mut self, code: u8) -> Self {
             self.settings.min_rnr_timer = code;
             self
         }
 
-        /// Traffic class (IPv6) or type of service (IPv4) and hop limit of packets; 0 and 64 if not set.
+        /// Traffic class (IPv6) or type of service (IPv4) and hop limit of packets; 0 and 64 if not
+        /// set.
         pub fn ip_header(mut self, traffic_class: u8, hop_limit: u8) -> Self {
             self.settings.traffic_class = traffic_class;
             self.settings.hop_limit = hop_limit;

@@ -100,8 +100,8 @@ impl Context {
             })
     }
 
-    /// The entry that other hosts can most likely reach: IPv4 first, then global IPv6, then link-local; a loopback
-    /// address only when there is nothing else.
+    /// The entry that other hosts can most likely reach: IPv4 first, then global IPv6, then
+    /// link-local; a loopback address only when there is nothing else.
     pub fn routable_gid(&self, port: u8) -> Result<GidEntry> {
         self.port_attr(port)?;
         let rank = |entry: &GidEntry| match entry.addr {
@@ -116,7 +116,8 @@ impl Context {
             .ok_or(Error::NoGid)
     }
 
-    /// The loopback entry, 127.0.0.1 if it is there: reaches every process of this host, and only those.
+    /// The loopback entry, 127.0.0.1 if it is there: reaches every process of this host, and only
+    /// those.
     pub fn loopback_gid(&self) -> Result<GidEntry> {
         let loopback = self
             .gid_table()
@@ -130,13 +131,14 @@ impl Context {
 
     /// Allocates a protection domain (`ibv_alloc_pd`).
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
-        // Private: a raw handle, by which the NIC can be told to write where a slice is lent, takes an `unsafe` call.
+        // Private: a raw handle, by which the NIC can be told to write where a slice is lent, takes
+        // an `unsafe` call.
         let raw = self.raw.alloc_private_pd();
         Ok(ProtectionDomain::new(self.clone(), raw))
     }
 
-    /// Builds a completion queue for at least `entries` completions (`ibv_create_cq`). A queue that overruns is broken:
-    /// make it as deep as all queues that complete into it together.
+    /// Builds a completion queue for at least `entries` completions (`ibv_create_cq`). A queue that
+    /// overruns is broken: make it as deep as all queues that complete into it together.
     pub fn create_cq(&self, entries: u32) -> CompletionQueueBuilder {
         CompletionQueueBuilder::new(self.clone(), entries)
     }
@@ -146,8 +148,9 @@ impl Context {
         CompletionChannel::new(self.raw.create_comp_channel()?)
     }
 
-    /// Takes one asynchronous event if there is one (`ibv_get_async_event`). A queue pair is named by
-    /// [`QueuePair::event_cookie`](crate::QueuePair::event_cookie), a completion queue by its builder's id.
+    /// Takes one asynchronous event if there is one (`ibv_get_async_event`). A queue pair is named
+    /// by [`QueuePair::event_cookie`](crate::QueuePair::event_cookie), a completion queue by its
+    /// builder's id.
     pub fn try_async_event(&self) -> Result<Option<AsyncEvent>> {
         match self.raw.wait_async_event() {
             Ok(event) => Ok(Some(event)),
@@ -156,7 +159,8 @@ impl Context {
         }
     }
 
-    /// Waits for an asynchronous event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
+    /// Waits for an asynchronous event; [`Error::Timeout`] if there is none in time. `None` waits
+    /// for ever.
     pub fn wait_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent> {
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {

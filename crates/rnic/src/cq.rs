@@ -475,8 +475,9 @@ impl AsRawFd for CompletionChannel {
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable: [`CompletionChannel::try_event`] has something. Level-triggered pollers may be used as they are;
-    /// edge-triggered ones must take all events and then poll the queues once more.
+    /// Readable: [`CompletionChannel::try_event`] has something. Level-triggered pollers may be
+    /// used as they are; edge-triggered ones must take all events and then poll the queues once
+    /// more.
     fn as_fd(&self) -> BorrowedFd<'_> {
         fd::of_channel(self.nic())
     }

@@ -39,8 +39,8 @@ use crate::post::{PostError, RecvError, SendRequest};
 use crate::qp::Inner;
 use crate::raw::memory::Buffer;
 
-/// Bytes in front of every received datagram: the network header it came with (GRH). A receive has to have room for them
-/// and the message.
+/// Bytes in front of every received datagram: the network header it came with (GRH). A receive has
+/// to have room for them and the message.
 pub const HEADER_LEN: usize = 40;
 
 /// The QP number that means all members of a multicast group.
@@ -72,10 +72,12 @@ impl ProtectionDomain {
         Ok(AddressHandle { ah })
     }
 
-    /// The way back to whoever sent this datagram (`ibv_create_ah_from_wc`); [`Completion::source`] has his QP number.
+    /// The way back to whoever sent this datagram (`ibv_create_ah_from_wc`); [`Completion::source`]
+    /// has his QP number.
     ///
     /// # Errors
-    /// When it is no received datagram, or one that came to a multicast group: none of our addresses is in it then.
+    /// When it is no received datagram, or one that came to a multicast group: none of our
+    /// addresses is in it then.
     pub fn create_ah_from(&self, received: &Completion) -> Result<AddressHandle> {
         let header = received.header().ok_or_else(|| {
             Error::InvalidArgument("the completion is none of a received datagram".into())
@@ -131,8 +133,9 @@ impl DatagramQueuePair {
         Ok(AddressHandle { ah })
     }
 
-    /// Posts a SEND of at most the port's MTU to `to`. What has no receive there, or the wrong queue key, or is lost on
-    /// the way, is lost without a word; the completion only says that it has left.
+    /// Posts a SEND of at most the port's MTU to `to`. What has no receive there, or the wrong
+    /// queue key, or is lost on the way, is lost without a word; the completion only says that it
+    /// has left.
     ///
     /// # Errors
     /// As [`QueuePair::post`](crate::QueuePair::post); other operations than SEND are refused.
@@ -145,8 +148,8 @@ impl DatagramQueuePair {
         self.inner.post_send(request.addressed(address)?)
     }
 
-    /// Posts a receive: the next datagram lands in `buffer`, behind [`HEADER_LEN`] bytes. One that has no room for it
-    /// fails, and the queue pair with it.
+    /// Posts a receive: the next datagram lands in `buffer`, behind [`HEADER_LEN`] bytes. One that
+    /// has no room for it fails, and the queue pair with it.
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.post_recv(Some(buffer), id)
     }
@@ -201,12 +204,14 @@ impl DatagramQueuePair {
         self.qkey
     }
 
-    /// State now: RTS until something fails. A send that fails leads to SQE, see [`DatagramQueuePair::recover`].
+    /// State now: RTS until something fails. A send that fails leads to SQE, see
+    /// [`DatagramQueuePair::recover`].
     pub fn state(&self) -> QpState {
         self.inner.qp.query().qp_state
     }
 
-    /// After a send has failed (SQE): sends again. What was posted behind the failed one was flushed.
+    /// After a send has failed (SQE): sends again. What was posted behind the failed one was
+    /// flushed.
     ///
     /// # Errors
     /// When no send has failed.

@@ -1,4 +1,5 @@
-//! What two queue pairs have to tell each other before they can talk, and what one tells of its memory.
+//! What two queue pairs have to tell each other before they can talk, and what one tells of its
+//! memory.
 
 use std::net::IpAddr;
 
@@ -7,8 +8,8 @@ use crate::nic::{Gid, PathMtu};
 
 /// One end of a connection: everything the other side needs for its handshake.
 ///
-/// Send it over any channel: [`Endpoint::to_bytes`] is a fixed format of 32 bytes; with the feature `serde` it also
-/// serialises as those bytes.
+/// Send it over any channel: [`Endpoint::to_bytes`] is a fixed format of 32 bytes; with the feature
+/// `serde` it also serialises as those bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "[u8; 32]", try_from = "[u8; 32]"))]
@@ -30,7 +31,8 @@ impl Endpoint {
     /// Length of [`Endpoint::to_bytes`].
     pub const BYTES: usize = 32;
 
-    /// `"RNEP"`, version, MTU code (1 = 256 .. 5 = 4096), two zeros, GID, QPN, PSN; numbers big endian.
+    /// `"RNEP"`, version, MTU code (1 = 256 .. 5 = 4096), two zeros, GID, QPN, PSN; numbers big
+    /// endian.
     pub fn to_bytes(&self) -> [u8; 32] {
         let mut out = [0; 32];
         out[..4].copy_from_slice(&MAGIC);

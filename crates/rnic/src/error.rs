@@ -70,7 +70,8 @@ pub enum Error {
     /// A call was given something it cannot take.
     #[error("{0}")]
     InvalidArgument(String),
-    /// Bytes that should be an [`Endpoint`](crate::Endpoint) or a [`RemoteMemory`](crate::RemoteMemory) are not.
+    /// Bytes that should be an [`Endpoint`](crate::Endpoint) or a
+    /// [`RemoteMemory`](crate::RemoteMemory) are not.
     #[error("not {what}: {reason}")]
     Decode {
         /// What was expected.

@@ -1,9 +1,11 @@
 //! A plain out-of-band channel: how two programs tell each other their endpoints before RDMA works.
 //!
-//! Messages are a length (32 bits, big endian) and bytes, at most [`MAX_MESSAGE`]; over TCP, or over any pair of pipes.
-//! It is the plain way, and needs a TCP port; [`cm`](crate::cm) connects over the RDMA network itself.
+//! Messages are a length (32 bits, big endian) and bytes, at most [`MAX_MESSAGE`]; over TCP, or
+//! over any pair of pipes. It is the plain way, and needs a TCP port; [`cm`](crate::cm) connects
+//! over the RDMA network itself.
 //!
-//! Both sides prepare a queue pair, post receives, swap what the other has to know, and do their handshakes:
+//! Both sides prepare a queue pair, post receives, swap what the other has to know, and do their
+//! handshakes:
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
@@ -100,7 +102,8 @@ fn call_once(addr: impl ToSocketAddrs, deadline: Option<Instant>) -> io::Result<
     Err(last)
 }
 
-/// Calls a TCP address, again and again until it answers or `timeout` is over: the listener may not be up yet.
+/// Calls a TCP address, again and again until it answers or `timeout` is over: the listener may not
+/// be up yet.
 ///
 /// # Errors
 /// Why the last call failed.
@@ -134,7 +137,8 @@ impl Exchange {
         }
     }
 
-    /// The same of streams with descriptors, of which the system knows when the peer is gone ([`Exchange::is_closed`]).
+    /// The same of streams with descriptors, of which the system knows when the peer is gone
+    /// ([`Exchange::is_closed`]).
     ///
     /// # Errors
     /// When there are no more descriptors.
@@ -150,23 +154,25 @@ impl Exchange {
         })
     }
 
-    /// The peer has closed its end, or ended. Looks without waiting; never so of streams given to [`Exchange::new`].
+    /// The peer has closed its end, or ended. Looks without waiting; never so of streams given to
+    /// [`Exchange::new`].
     pub fn is_closed(&self) -> bool {
         self.end
             .as_ref()
             .is_some_and(|end| fd::is_hung_up(end.as_fd()))
     }
 
-    /// A message has begun to come, or the peer has closed its end: [`Exchange::recv`] does not wait for long. Looks without waiting;
-    /// never so of streams given to [`Exchange::new`]. What a reader keeps in a buffer of its own does not count.
+    /// A message has begun to come, or the peer has closed its end: [`Exchange::recv`] does not
+    /// wait for long. Looks without waiting; never so of streams given to [`Exchange::new`]. What a
+    /// reader keeps in a buffer of its own does not count.
     pub fn is_readable(&self) -> bool {
         self.end
             .as_ref()
             .is_some_and(|end| fd::is_readable(end.as_fd()))
     }
 
-    /// Uses a TCP connection: for a server of many clients, which accepts on a [`TcpListener`] of its own. A peer that is
-    /// silent for a minute is taken for gone.
+    /// Uses a TCP connection: for a server of many clients, which accepts on a [`TcpListener`] of
+    /// its own. A peer that is silent for a minute is taken for gone.
     ///
     /// # Errors
     /// When the socket's options cannot be set.
@@ -184,7 +190,8 @@ impl Exchange {
         })
     }
 
-    /// Listens on a TCP address and takes the first that calls. `ready` is told the address (its port may have been 0).
+    /// Listens on a TCP address and takes the first that calls. `ready` is told the address (its
+    /// port may have been 0).
     pub fn listen(
         addr: impl ToSocketAddrs + std::fmt::Debug,
         ready: impl FnOnce(SocketAddr),

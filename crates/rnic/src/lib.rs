@@ -1,21 +1,25 @@
-//! Safe RDMA verbs on a NIC made of software: connections and datagrams over RoCEv2, on any Linux machine, without
-//! privileges, kernel modules or RDMA hardware.
+//! Safe RDMA verbs on a NIC made of software: connections and datagrams over RoCEv2, on any Linux
+//! machine, without privileges, kernel modules or RDMA hardware.
 //!
 //! # The shape of it
-//! * Handles ([`Context`], [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`], ...) are reference counted: cheap
-//!   to clone, `Send + Sync`, without lifetimes. An object keeps alive what it needs, so no drop order is wrong.
-//! * The transport is in the type: `pd.create_qp::<Rc>(..)`, [`Uc`], [`Ud`] or [`Xrc`]. A connected queue pair is built
-//!   ([`QueuePairBuilder`]), prepared ([`PreparedQueuePair`]: receives can be posted, nothing can be sent), and
-//!   connected by a handshake with the peer's [`Endpoint`] ([`QueuePair`]), or by the connection manager ([`cm`]). One
-//!   for datagrams is ready when it is built ([`DatagramQueuePair`]).
-//! * Posting *moves* the buffer into the queue, the [`Completion`] gives it back. Memory that the NIC may touch is never
-//!   reachable through a slice, nor freed.
-//! * There are three kinds of memory: [`Buffer`] is local only, a plain `[u8]` while it is not posted;
-//!   [`ReadableRegion`] may be read by peers, so it is read-only here; [`WritableRegion`] may be written by peers at any
-//!   time, so its bytes are copied in and out. A [`MemoryWindow`] opens part of the last kind for a while.
-//! * Errors name the verb and keep its errno; a failed completion says what usually causes it. Queues and tables that there is
-//!   no memory for are ENOMEM, and traffic takes no memory beyond that of its buffers. The small parts of objects come from
-//!   the program's own allocator, and a Rust program without memory for those ends, as it does anywhere.
+//! * Handles ([`Context`], [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`], ...) are
+//!   reference counted: cheap to clone, `Send + Sync`, without lifetimes. An object keeps alive
+//!   what it needs, so no drop order is wrong.
+//! * The transport is in the type: `pd.create_qp::<Rc>(..)`, [`Uc`], [`Ud`] or [`Xrc`]. A connected
+//!   queue pair is built ([`QueuePairBuilder`]), prepared ([`PreparedQueuePair`]: receives can be
+//!   posted, nothing can be sent), and connected by a handshake with the peer's [`Endpoint`]
+//!   ([`QueuePair`]), or by the connection manager ([`cm`]). One for datagrams is ready when it is
+//!   built ([`DatagramQueuePair`]).
+//! * Posting *moves* the buffer into the queue, the [`Completion`] gives it back. Memory that the
+//!   NIC may touch is never reachable through a slice, nor freed.
+//! * There are three kinds of memory: [`Buffer`] is local only, a plain `[u8]` while it is not
+//!   posted; [`ReadableRegion`] may be read by peers, so it is read-only here; [`WritableRegion`]
+//!   may be written by peers at any time, so its bytes are copied in and out. A [`MemoryWindow`]
+//!   opens part of the last kind for a while.
+//! * Errors name the verb and keep its errno; a failed completion says what usually causes it.
+//!   Queues and tables that there is no memory for are ENOMEM, and traffic takes no memory beyond
+//!   that of its buffers. The small parts of objects come from the program's own allocator, and a
+//!   Rust program without memory for those ends, as it does anywhere.
 //!
 //! # Two queue pairs in one process
 //! ```
@@ -48,14 +52,16 @@
 //! `examples/ping_pong.rs` is the same between two processes.
 //!
 //! # What carries over to hardware
-//! A successful send completion means that the buffer may be used again, not that the peer's program has seen the
-//! data. A peer gets no event from a WRITE without immediate. Timing out on one side does not revoke what the peer may
-//! write: destroy the queue pair or drop the region for that.
+//! A successful send completion means that the buffer may be used again, not that the peer's
+//! program has seen the data. A peer gets no event from a WRITE without immediate. Timing out on
+//! one side does not revoke what the peer may write: destroy the queue pair or drop the region for
+//! that.
 //!
 //! # What is public
-//! The items of this crate, and nothing else. The device and the packet formats are crates of their own (`rnic-nic`,
-//! `rnic-wire`, ...), which make no promise from one release to the next; what this crate's signatures need of them are
-//! plain values, named below. `public-api.txt` beside this crate's `Cargo.toml` lists the whole surface.
+//! The items of this crate, and nothing else. The device and the packet formats are crates of their
+//! own (`rnic-nic`, `rnic-wire`, ...), which make no promise from one release to the next; what
+//! this crate's signatures need of them are plain values, named below. `public-api.txt` beside this
+//! crate's `Cargo.toml` lists the whole surface.
 #![deny(unsafe_code)]
 
 pub mod cm;
@@ -83,7 +89,8 @@ mod xrc;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-// The device beneath. Private: its types are no part of this crate's interface but for those named below.
+// The device beneath. Private: its types are no part of this crate's interface but for those named
+// below.
 use rnic_nic as nic;
 
 pub use cm::{
@@ -119,8 +126,8 @@ fn next_cookie() -> u64 {
     COOKIES.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Counts of everything this process sent and received through the NIC, and of packets that no queue pair took;
-/// `None` before the device was first opened.
+/// Counts of everything this process sent and received through the NIC, and of packets that no
+/// queue pair took; `None` before the device was first opened.
 pub fn stats() -> Option<(LinkCounters, DropCounters)> {
     nic::stats()
 }

@@ -55,13 +55,14 @@ impl ProtectionDomain {
         Ok(buffer)
     }
 
-    /// Lets peers read a buffer (`ibv_reg_mr` with `REMOTE_READ`). Nobody can write it until it is taken back.
+    /// Lets peers read a buffer (`ibv_reg_mr` with `REMOTE_READ`). Nobody can write it until it is
+    /// taken back.
     pub fn share(&self, buffer: Buffer) -> Result<ReadableRegion> {
         ReadableRegion::register(self.nic(), buffer)
     }
 
-    /// Registers `len` zeroed bytes that peers may write (`ibv_reg_mr` with `REMOTE_WRITE`), and more if the builder is
-    /// told so.
+    /// Registers `len` zeroed bytes that peers may write (`ibv_reg_mr` with `REMOTE_WRITE`), and
+    /// more if the builder is told so.
     pub fn writable(&self, len: usize) -> WritableRegionBuilder {
         WritableRegionBuilder {
             pd: self.clone(),
@@ -75,7 +76,8 @@ impl ProtectionDomain {
         SharedReceiveQueue::new(self, max_wr)
     }
 
-    /// Builds a queue pair whose sends complete into `send_cq` and receives into `recv_cq` (`ibv_create_qp`).
+    /// Builds a queue pair whose sends complete into `send_cq` and receives into `recv_cq`
+    /// (`ibv_create_qp`).
     pub fn create_qp<T: Transport>(
         &self,
         send_cq: &CompletionQueue,

@@ -77,7 +77,8 @@ impl SendRequest {
         SendRequest::new(SendOp::Send, Self::whole(buffer))
     }
 
-    /// SEND of a few bytes that are copied now (`IBV_SEND_INLINE`), up to the queue pair's `max_inline_data`.
+    /// SEND of a few bytes that are copied now (`IBV_SEND_INLINE`), up to the queue pair's
+    /// `max_inline_data`.
     pub fn send_inline(bytes: &[u8]) -> SendRequest {
         SendRequest::new(SendOp::Send, Data::Inline(SmallVec::from_slice(bytes)))
     }
@@ -111,8 +112,10 @@ impl SendRequest {
         SendRequest::new(op, Self::whole(buffer))
     }
 
-    /// Atomic compare-and-swap of the 8 bytes at `at`: stores `swap` if they are `compare`. The value found lands in
-    /// `buffer` ([`Completion::original_value`](crate::Completion::original_value)); it must have 8 bytes or more.
+    /// Atomic compare-and-swap of the 8 bytes at `at`: stores `swap` if they are `compare`. The
+    /// value found lands in `buffer`
+    /// ([`Completion::original_value`](crate::Completion::original_value)); it must have 8 bytes or
+    /// more.
     pub fn compare_swap(buffer: Buffer, at: RemoteMemory, compare: u64, swap: u64) -> SendRequest {
         let op = SendOp::CompareSwap {
             remote_addr: at.addr,
@@ -123,7 +126,8 @@ impl SendRequest {
         SendRequest::new(op, Self::word(buffer))
     }
 
-    /// Atomic fetch-and-add on the 8 bytes at `at`. The value found lands in `buffer`, which must have 8 bytes or more.
+    /// Atomic fetch-and-add on the 8 bytes at `at`. The value found lands in `buffer`, which must
+    /// have 8 bytes or more.
     pub fn fetch_add(buffer: Buffer, at: RemoteMemory, add: u64) -> SendRequest {
         let op = SendOp::FetchAdd {
             remote_addr: at.addr,
@@ -133,8 +137,9 @@ impl SendRequest {
         SendRequest::new(op, Self::word(buffer))
     }
 
-    /// FLUSH: completes when earlier WRITEs of this queue pair to `of` are visible to whoever reads the peer's memory. The
-    /// region has to allow it ([`WritableRegionBuilder::flushable`](crate::WritableRegionBuilder::flushable)).
+    /// FLUSH: completes when earlier WRITEs of this queue pair to `of` are visible to whoever reads
+    /// the peer's memory. The region has to allow it
+    /// ([`WritableRegionBuilder::flushable`](crate::WritableRegionBuilder::flushable)).
     pub fn flush(of: RemoteMemory) -> SendRequest {
         SendRequest::local(SendOp::Flush(Flush {
             remote_addr: of.addr,
@@ -172,8 +177,8 @@ impl SendRequest {
         Ok(self)
     }
 
-    /// Adds four bytes that the receiver's completion shows. Turns a SEND into a SEND with immediate and a WRITE into a
-    /// WRITE with immediate, which takes a receive at the peer.
+    /// Adds four bytes that the receiver's completion shows. Turns a SEND into a SEND with
+    /// immediate and a WRITE into a WRITE with immediate, which takes a receive at the peer.
     ///
     /// # Panics
     /// For READ, atomics, FLUSH, and requests for memory windows, which have no immediate.
@@ -194,8 +199,9 @@ impl SendRequest {
         self
     }
 
-    /// Turns a SEND into a SEND with invalidate: the peer's key `rkey` is revoked as the message arrives.
-    /// Only keys that allow it can be revoked (type-2 memory windows); a plain region refuses, as on hardware.
+    /// Turns a SEND into a SEND with invalidate: the peer's key `rkey` is revoked as the message
+    /// arrives. Only keys that allow it can be revoked (type-2 memory windows); a plain region
+    /// refuses, as on hardware.
     ///
     /// # Panics
     /// For everything but SEND.
@@ -213,7 +219,8 @@ impl SendRequest {
         self
     }
 
-    /// No completion on success. Signal at least one request per queue depth, else the queue fills up for good.
+    /// No completion on success. Signal at least one request per queue depth, else the queue fills
+    /// up for good.
     pub fn unsignaled(mut self) -> SendRequest {
         self.signaled = false;
         self
@@ -294,7 +301,8 @@ impl SendRequest {
         }
     }
 
-    /// Refuses what no queue has room for, ever: from a full queue the device's errno does not tell it apart.
+    /// Refuses what no queue has room for, ever: from a full queue the device's errno does not tell
+    /// it apart.
     pub(crate) fn check(&self, max_inline_data: u32) -> Result<()> {
         match &self.data {
             Data::Buffer { len, .. } => check_len(*len),

@@ -31,7 +31,8 @@ impl Transport for Rc {
     const TYPE: QpType = QpType::Rc;
 }
 
-/// Unreliable connected: SEND and RDMA WRITE to one peer, in order, each message whole or not at all.
+/// Unreliable connected: SEND and RDMA WRITE to one peer, in order, each message whole or not at
+/// all.
 #[derive(Clone, Copy, Debug)]
 pub enum Uc {}
 
@@ -39,7 +40,8 @@ impl Transport for Uc {
     const TYPE: QpType = QpType::Uc;
 }
 
-/// Unreliable datagram: messages of one packet to anybody, and to multicast groups; see [`DatagramQueuePair`].
+/// Unreliable datagram: messages of one packet to anybody, and to multicast groups; see
+/// [`DatagramQueuePair`].
 #[derive(Clone, Copy, Debug)]
 pub enum Ud {}
 
@@ -47,8 +49,9 @@ impl Transport for Ud {
     const TYPE: QpType = QpType::Ud;
 }
 
-/// Extended reliable connected, the sending end: every operation, in order, exactly once, to any XRC receive queue of one
-/// peer. The other end is an [`XrcTarget`](crate::XrcTarget); see [`XrcDomain`](crate::XrcDomain).
+/// Extended reliable connected, the sending end: every operation, in order, exactly once, to any
+/// XRC receive queue of one peer. The other end is an [`XrcTarget`](crate::XrcTarget); see
+/// [`XrcDomain`](crate::XrcDomain).
 #[derive(Clone, Copy, Debug)]
 pub enum Xrc {}
 
@@ -69,7 +72,8 @@ mod sealed {
     impl Sealed for super::Xrc {}
 }
 
-/// Arguments of a queue pair; see [`ProtectionDomain::create_qp`]. All have defaults that suit small programs.
+/// Arguments of a queue pair; see [`ProtectionDomain::create_qp`]. All have defaults that suit
+/// small programs.
 #[derive(Debug)]
 pub struct QueuePairBuilder<T: Transport> {
     pd: ProtectionDomain,
@@ -116,7 +120,8 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// Receives come from a shared queue instead of one of its own, to which nothing can be posted then.
+    /// Receives come from a shared queue instead of one of its own, to which nothing can be posted
+    /// then.
     pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
         self
@@ -130,8 +135,8 @@ impl<T: Transport> QueuePairBuilder<T> {
 
     common_setters!();
 
-    /// Local ACK timeout: 4.096 us x 2^`code`, 0 = never; 14 (67 ms) if not set. The second silence lasts up to twice as long, those
-    /// behind it up to four times (IBTA vol. 1, 9.7.6.1.3).
+    /// Local ACK timeout: 4.096 us x 2^`code`, 0 = never; 14 (67 ms) if not set. The second silence
+    /// lasts up to twice as long, those behind it up to four times (IBTA vol. 1, 9.7.6.1.3).
     pub fn timeout(mut self, code: u8) -> Self {
         self.settings.timeout = code;
         self
@@ -242,8 +247,8 @@ impl QueuePairBuilder<Ud> {
         self
     }
 
-    /// Creates the queue pair, ready to send and to receive. Address and path MTU are those of each datagram, and what
-    /// is for connections alone means nothing.
+    /// Creates the queue pair, ready to send and to receive. Address and path MTU are those of each
+    /// datagram, and what is for connections alone means nothing.
     pub fn build(self) -> Result<DatagramQueuePair> {
         let settings = self.settings;
         let inner = self.create()?;
@@ -257,8 +262,8 @@ impl QueuePairBuilder<Ud> {
     }
 }
 
-/// Fields drop in this order: first the device's queue pair, so that nothing is in flight any more; then the
-/// completion queues forget it; then the posted buffers go.
+/// Fields drop in this order: first the device's queue pair, so that nothing is in flight any more;
+/// then the completion queues forget it; then the posted buffers go.
 pub(crate) struct Inner {
     pub(crate) qp: nic::Qp,
     cookie: u64,
@@ -283,7 +288,8 @@ impl Drop for Registration {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The shared receive queue outlives it, and must not keep what this queue pair took and nobody polled.
+        // The shared receive queue outlives it, and must not keep what this queue pair took and
+        // nobody polled.
         if let Some(srq) = &self.srq {
             connect::fail(&self.qp);
             let recv_cq = &self.registration.recv_cq;
@@ -326,7 +332,8 @@ impl Inner {
             let error = error.into();
             return Err(RecvError { error, buffer });
         }
-        // The lock keeps the order of numbers that of the queue, and completions out until the buffer is in.
+        // The lock keeps the order of numbers that of the queue, and completions out until the
+        // buffer is in.
         let mut queue = self.work.recv.lock();
         let wr_id = queue.next();
         let mut wqes = std::iter::once(Ok(nic::RecvWqe { wr_id, sges }));
@@ -380,8 +387,8 @@ impl Inner {
     }
 }
 
-/// A queue pair that has no peer yet (INIT). Receives may be posted, and should be: the peer can send as soon as its
-/// own handshake is done. Sends may not, and cannot:
+/// A queue pair that has no peer yet (INIT). Receives may be posted, and should be: the peer can
+/// send as soon as its own handshake is done. Sends may not, and cannot:
 /// ```compile_fail
 /// # fn f(prepared: rnic::PreparedQueuePair<rnic::Rc>) {
 /// prepared.post(rnic::SendRequest::send_inline(b"too early"));
@@ -426,8 +433,8 @@ impl<T: Transport> PreparedQueuePair<T> {
         self.settings.endpoint(&self.gid, self.qpn(), self.path_mtu)
     }
 
-    /// Connects to the peer: INIT to RTR to RTS (`ibv_modify_qp`). Both sides have to do it; the first messages of a
-    /// side that is ahead are repeated until the other one has caught up.
+    /// Connects to the peer: INIT to RTR to RTS (`ibv_modify_qp`). Both sides have to do it; the
+    /// first messages of a side that is ahead are repeated until the other one has caught up.
     pub fn handshake(self, remote: Endpoint) -> Result<QueuePair<T>> {
         let (local, s) = (self.endpoint(), &self.settings);
         s.receive_ready(&self.inner.qp, &self.gid, &local, &remote)?;
@@ -442,7 +449,8 @@ impl<T: Transport> PreparedQueuePair<T> {
     }
 }
 
-/// A connected queue pair. Dropping its last handle destroys it: what is still posted is discarded with its buffers.
+/// A connected queue pair. Dropping its last handle destroys it: what is still posted is discarded
+/// with its buffers.
 pub struct QueuePair<T: Transport = Rc> {
     pub(crate) inner: Arc<Inner>,
     pub(crate) remote: Endpoint,
@@ -471,13 +479,15 @@ impl<T: Transport> std::fmt::Debug for QueuePair<T> {
 }
 
 impl<T: Connected> QueuePair<T> {
-    /// Posts a request to the send queue (`ibv_post_send`). The buffer moves in and comes back with the completion; if
-    /// posting fails, with the error. A full queue is not fatal: see [`Error::is_queue_full`].
+    /// Posts a request to the send queue (`ibv_post_send`). The buffer moves in and comes back with
+    /// the completion; if posting fails, with the error. A full queue is not fatal: see
+    /// [`Error::is_queue_full`].
     pub fn post(&self, request: SendRequest) -> std::result::Result<(), PostError> {
         self.inner.post_send(request)
     }
 
-    /// Posts a receive (`ibv_post_recv`): the next message lands in `buffer`, whose completion shows `id`.
+    /// Posts a receive (`ibv_post_recv`): the next message lands in `buffer`, whose completion
+    /// shows `id`.
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.post_recv(Some(buffer), id)
     }
@@ -490,8 +500,8 @@ impl<T: Connected> QueuePair<T> {
 
 impl QueuePair<Xrc> {
     /// Posts a request for the peer's receive queue of this number
-    /// ([`XrcReceiveQueue::number`](crate::XrcReceiveQueue::number)). READs, WRITEs and atomics name one too: they work in
-    /// its protection domain. Else as any queue pair's `post`.
+    /// ([`XrcReceiveQueue::number`](crate::XrcReceiveQueue::number)). READs, WRITEs and atomics
+    /// name one too: they work in its protection domain. Else as any queue pair's `post`.
     pub fn post(&self, request: SendRequest, srq: u32) -> std::result::Result<(), PostError> {
         self.inner.post_send(request.for_srq(srq))
     }
@@ -520,7 +530,8 @@ impl<T: Transport> QueuePair<T> {
 
     /// State now (`ibv_query_qp`): RTS until something fails, ERR from then on.
     pub fn state(&self) -> QpState {
-        // Not `state()`: the queue pair fails under the engine's lock, and a completion may be seen before it is through.
+        // Not `state()`: the queue pair fails under the engine's lock, and a completion may be seen
+        // before it is through.
         self.inner.qp.query().qp_state
     }
 

@@ -11,12 +11,13 @@ use crate::post::{RecvError, check_len, receive_sges};
 use crate::raw::memory::Buffer;
 use crate::work::{Entry, WorkQueue};
 
-/// A shared receive queue (`ibv_create_srq`): buffers for the messages of any number of queue pairs, which take them as
-/// messages come. A server with many peers so needs memory for the messages that arrive, not for those that each peer
-/// could send.
+/// A shared receive queue (`ibv_create_srq`): buffers for the messages of any number of queue
+/// pairs, which take them as messages come. A server with many peers so needs memory for the
+/// messages that arrive, not for those that each peer could send.
 ///
-/// Queue pairs use it if their builder is told so ([`QueuePairBuilder::srq`](crate::QueuePairBuilder::srq)). Each receive
-/// completes into the receive completion queue of the queue pair that took it.
+/// Queue pairs use it if their builder is told so
+/// ([`QueuePairBuilder::srq`](crate::QueuePairBuilder::srq)). Each receive completes into the
+/// receive completion queue of the queue pair that took it.
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::time::Duration;
@@ -107,8 +108,8 @@ impl SharedReceiveQueue {
         &self.inner.work
     }
 
-    /// Posts a receive (`ibv_post_srq_recv`): a message of some queue pair lands in `buffer`, whose completion shows `id`.
-    /// A full queue is not fatal: see [`Error::is_queue_full`].
+    /// Posts a receive (`ibv_post_srq_recv`): a message of some queue pair lands in `buffer`, whose
+    /// completion shows `id`. A full queue is not fatal: see [`Error::is_queue_full`].
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
         self.post(Some(buffer), id)
     }
@@ -127,7 +128,8 @@ impl SharedReceiveQueue {
             let error = error.into();
             return Err(RecvError { error, buffer });
         }
-        // The lock keeps the order of numbers that of the queue, and completions out until the buffer is in.
+        // The lock keeps the order of numbers that of the queue, and completions out until the
+        // buffer is in.
         let mut queue = self.inner.work.lock();
         let wr_id = queue.next();
         let mut wqes = std::iter::once(Ok(nic::RecvWqe { wr_id, sges }));
@@ -167,8 +169,8 @@ impl SharedReceiveQueue {
         self.modify(max_wr, 0, SrqAttrMask::MAX_WR)
     }
 
-    /// Asks for the event [`AsyncEvent::SrqLimit`](crate::AsyncEvent::SrqLimit) when fewer than `limit` receives are left,
-    /// once; it comes at once if that is so already. 0: not any more.
+    /// Asks for the event [`AsyncEvent::SrqLimit`](crate::AsyncEvent::SrqLimit) when fewer than
+    /// `limit` receives are left, once; it comes at once if that is so already. 0: not any more.
     pub fn arm_limit(&self, limit: u32) -> Result<()> {
         self.modify(0, limit, SrqAttrMask::LIMIT)
     }

@@ -1,4 +1,5 @@
-//! One thread at a time does something, and the others wait for their turn no longer than they were told to.
+//! One thread at a time does something, and the others wait for their turn no longer than they were
+//! told to.
 
 use std::time::Instant;
 

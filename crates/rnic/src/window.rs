@@ -20,13 +20,13 @@ pub struct WindowRights {
     pub atomic: bool,
 }
 
-/// A memory window of type 2 (`ibv_alloc_mw`): opens a part of a [`WritableRegion`] to the peer of the queue pair that
-/// binds it, until it is invalidated, by the program or by the peer's last SEND
+/// A memory window of type 2 (`ibv_alloc_mw`): opens a part of a [`WritableRegion`] to the peer of
+/// the queue pair that binds it, until it is invalidated, by the program or by the peer's last SEND
 /// ([`SendRequest::invalidate`]), or dropped.
 ///
-/// Binding and invalidating are requests for the send queue, done in its order: a SEND posted behind a bind tells the
-/// peer of a window that is open already. To open a window costs no registration, which makes it the way to lend memory
-/// for one transfer.
+/// Binding and invalidating are requests for the send queue, done in its order: a SEND posted
+/// behind a bind tells the peer of a window that is open already. To open a window costs no
+/// registration, which makes it the way to lend memory for one transfer.
 ///
 /// ```
 /// # use rnic::{Context, SendRequest, WindowRights};
@@ -64,11 +64,12 @@ impl MemoryWindow {
         })
     }
 
-    /// The request that opens `range` of `region`, and what the peer needs to know. Each bind has a key of its own, so
-    /// that a peer that still has an earlier one reaches nothing.
+    /// The request that opens `range` of `region`, and what the peer needs to know. Each bind has a
+    /// key of its own, so that a peer that still has an earlier one reaches nothing.
     ///
-    /// The request fails ([`Status::MemoryWindowBindError`](crate::Status::MemoryWindowBindError)) if the window is still
-    /// bound, or if the region was not built [`bindable`](crate::WritableRegionBuilder::bindable).
+    /// The request fails ([`Status::MemoryWindowBindError`](crate::Status::MemoryWindowBindError))
+    /// if the window is still bound, or if the region was not built
+    /// [`bindable`](crate::WritableRegionBuilder::bindable).
     pub fn bind(
         &mut self,
         region: &WritableRegion,
@@ -103,7 +104,8 @@ impl MemoryWindow {
         Ok((SendRequest::local(SendOp::BindWindow(bind)), lent))
     }
 
-    /// The request that closes what was bound last (`IBV_WR_LOCAL_INV`). It fails if the peer has closed it already.
+    /// The request that closes what was bound last (`IBV_WR_LOCAL_INV`). It fails if the peer has
+    /// closed it already.
     pub fn invalidate(&self) -> SendRequest {
         SendRequest::local(SendOp::LocalInvalidate(self.rkey))
     }

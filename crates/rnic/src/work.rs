@@ -28,8 +28,8 @@ pub(crate) struct WorkQueue {
     entries: VecDeque<Option<Entry>>,
 }
 
-/// Sequence numbers from here on are of receives of XRC, and name their queue: its number is in the bits from
-/// `SRQ_SHIFT` on. No other queue ever gets there by counting.
+/// Sequence numbers from here on are of receives of XRC, and name their queue: its number is in the
+/// bits from `SRQ_SHIFT` on. No other queue ever gets there by counting.
 const OF_SRQ: u64 = 1 << 63;
 const SRQ_SHIFT: u32 = 39;
 
@@ -39,7 +39,8 @@ pub(crate) fn srq_of(seq: u64) -> Option<u32> {
 }
 
 impl WorkQueue {
-    /// Of an XRC shared receive queue, whose completions come under the number of whichever queue pair a message came by.
+    /// Of an XRC shared receive queue, whose completions come under the number of whichever queue
+    /// pair a message came by.
     pub(crate) fn of_srq(number: u32) -> WorkQueue {
         WorkQueue {
             base: OF_SRQ | u64::from(number) << SRQ_SHIFT,

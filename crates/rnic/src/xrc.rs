@@ -1,10 +1,11 @@
-//! Extended reliable connections (XRC, IBTA vol. 1, annex A14): one connection per peer process, and a shared receive queue
-//! for each recipient behind it.
+//! Extended reliable connections (XRC, IBTA vol. 1, annex A14): one connection per peer process,
+//! and a shared receive queue for each recipient behind it.
 //!
-//! Where every process of a host talks with every process of another, RC takes a queue pair for each pair of processes.
-//! With XRC a sender has one queue pair per host, and names in each message the receive queue that it is for. Sending
-//! and receiving are queue pairs of their own: [`QueuePair<Xrc>`] only sends, [`XrcTarget`] only receives. A target takes
-//! no receives of its own: those are posted to the [`XrcReceiveQueue`]s of its [`XrcDomain`], each with a protection
+//! Where every process of a host talks with every process of another, RC takes a queue pair for
+//! each pair of processes. With XRC a sender has one queue pair per host, and names in each message
+//! the receive queue that it is for. Sending and receiving are queue pairs of their own:
+//! [`QueuePair<Xrc>`] only sends, [`XrcTarget`] only receives. A target takes no receives of its
+//! own: those are posted to the [`XrcReceiveQueue`]s of its [`XrcDomain`], each with a protection
 //! domain and a completion queue of its own.
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -86,8 +87,9 @@ impl Context {
 }
 
 impl XrcDomain {
-    /// Creates a receive queue for at least `max_wr` receives (`ibv_create_srq_ex`). Messages for it work in `pd`: the keys
-    /// of peers, too, have to be of regions there. Its completions go to `cq`.
+    /// Creates a receive queue for at least `max_wr` receives (`ibv_create_srq_ex`). Messages for
+    /// it work in `pd`: the keys of peers, too, have to be of regions there. Its completions go to
+    /// `cq`.
     pub fn create_srq(
         &self,
         pd: &ProtectionDomain,
@@ -119,13 +121,15 @@ impl XrcDomain {
     }
 }
 
-/// A shared receive queue of an XRC domain. Whoever knows its number, and a target of the domain, can send to it.
+/// A shared receive queue of an XRC domain. Whoever knows its number, and a target of the domain,
+/// can send to it.
 #[derive(Clone)]
 pub struct XrcReceiveQueue {
     inner: Arc<Inner>,
 }
 
-/// Fields drop in this order: the queue, which nothing arrives in any more, then what the completion queue knows of it.
+/// Fields drop in this order: the queue, which nothing arrives in any more, then what the
+/// completion queue knows of it.
 struct Inner {
     queue: SharedReceiveQueue,
     _registration: Registration,
@@ -157,7 +161,8 @@ impl XrcReceiveQueue {
         self.inner.queue.number()
     }
 
-    /// Posts a receive; see [`SharedReceiveQueue::post_recv`]. The buffer has to be of the queue's protection domain.
+    /// Posts a receive; see [`SharedReceiveQueue::post_recv`]. The buffer has to be of the queue's
+    /// protection domain.
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.queue.post_recv(buffer, id)
     }
@@ -198,7 +203,8 @@ impl XrcReceiveQueue {
     }
 }
 
-/// Arguments of a target; see [`XrcDomain::create_target`]. All have defaults that suit small programs.
+/// Arguments of a target; see [`XrcDomain::create_target`]. All have defaults that suit small
+/// programs.
 #[derive(Debug)]
 pub struct XrcTargetBuilder {
     domain: XrcDomain,
@@ -250,7 +256,8 @@ impl PreparedXrcTarget {
             .endpoint(&self.gid, self.target.qpn(), self.path_mtu)
     }
 
-    /// Takes the peer's messages from now on: INIT to RTR (`ibv_modify_qp`), which is all that a target needs.
+    /// Takes the peer's messages from now on: INIT to RTR (`ibv_modify_qp`), which is all that a
+    /// target needs.
     pub fn handshake(self, remote: Endpoint) -> Result<XrcTarget> {
         self.settings
             .receive_ready(&self.target.inner.qp, &self.gid, &self.endpoint(), &remote)?;
@@ -258,8 +265,8 @@ impl PreparedXrcTarget {
     }
 }
 
-/// The receiving end of a connection. Destroyed when its last handle is dropped: the receive queues go on, and the receive
-/// of a message that had not come whole completes as flushed.
+/// The receiving end of a connection. Destroyed when its last handle is dropped: the receive queues
+/// go on, and the receive of a message that had not come whole completes as flushed.
 #[derive(Clone)]
 pub struct XrcTarget {
     inner: Arc<Target>,
@@ -273,7 +280,8 @@ struct Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // The device destroys without a completion, and the receive queue would wait for it for ever.
+        // The device destroys without a completion, and the receive queue would wait for it for
+        // ever.
         connect::fail(&self.qp);
     }
 }

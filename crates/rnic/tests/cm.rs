@@ -1,4 +1,5 @@
-//! Connections by the connection manager, over loopback: the calls that wait; and services and groups, with events, too.
+//! Connections by the connection manager, over loopback: the calls that wait; and services and
+//! groups, with events, too.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -148,7 +149,8 @@ fn rejection(result: rnic::Result<CmConnection>) -> (RejectReason, Vec<u8>) {
     }
 }
 
-/// No test asks for this port, and no listener gets it for 0: a port that was free a moment ago another test may have.
+/// No test asks for this port, and no listener gets it for 0: a port that was free a moment ago
+/// another test may have.
 const NOBODYS: u16 = 9;
 
 #[test]
@@ -192,7 +194,8 @@ fn an_application_refuses_with_its_own_words() {
     server.join().expect("no panic");
 }
 
-/// A request that a listener got and nobody answered before the client's patience ended is withdrawn.
+/// A request that a listener got and nobody answered before the client's patience ended is
+/// withdrawn.
 #[test]
 fn who_is_not_answered_in_time_gives_up() {
     let side = Side::new();

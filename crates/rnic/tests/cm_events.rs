@@ -1,4 +1,5 @@
-//! Connections by the connection manager in an event loop: one thread, poll(2) on the channel's descriptor.
+//! Connections by the connection manager in an event loop: one thread, poll(2) on the channel's
+//! descriptor.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
-//! In a forked child what the parent made is dead: calls on it fail at once, whatever the parent's threads were about when it
-//! was forked, and dropping it takes nothing from the parent.
+//! In a forked child what the parent made is dead: calls on it fail at once, whatever the parent's
+//! threads were about when it was forked, and dropping it takes nothing from the parent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use rnic::{Context, Error, Rc, SendRequest};
 fn in_child(child: impl FnOnce()) -> bool {
     /// Seconds after which a child that hangs is killed.
     const PATIENCE: u32 = 60;
-    // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not is what is tested.
+    // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not
+    // is what is tested.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork");
     if pid == 0 {

@@ -1,4 +1,5 @@
-//! Two queue pairs of one process over loopback: every operation, and what a safe API promises beside.
+//! Two queue pairs of one process over loopback: every operation, and what a safe API promises
+//! beside.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -518,7 +519,8 @@ fn events_may_be_waited_for_for_ever() {
     let (left, right) = pair();
     right.cq.arm(false);
     right.qp.post_recv(right.buffer(&[0; 4]), 1).unwrap();
-    // Refused, which fails the queue pair: its receive is flushed, and there is an asynchronous event.
+    // Refused, which fails the queue pair: its receive is flushed, and there is an asynchronous
+    // event.
     let nowhere = rnic::RemoteMemory {
         addr: 0,
         len: 8,
@@ -598,7 +600,8 @@ fn failures_of_a_responder_are_told_as_events() {
     assert_eq!(region.load_u64(0, Ordering::SeqCst).unwrap(), 0);
 }
 
-/// Eight threads wait on one queue, far longer than any of them polls: none may sleep through its completion.
+/// Eight threads wait on one queue, far longer than any of them polls: none may sleep through its
+/// completion.
 #[test]
 fn waiting_threads_do_not_miss_completions() {
     let (left, right) = pair_with(|b| b.max_send_wr(256), |b| b.max_recv_wr(256));
@@ -698,7 +701,8 @@ fn threads_share_a_queue_pair_and_its_completion_queue() {
     assert!(seen.iter().copied().eq(0..4 * EACH));
 }
 
-/// Several queue pairs take their receives from one queue; each completion says whose message it is.
+/// Several queue pairs take their receives from one queue; each completion says whose message it
+/// is.
 #[test]
 fn a_shared_receive_queue_serves_whoever_has_a_message() {
     let context = Context::open().expect("the device opens");
@@ -756,7 +760,8 @@ fn a_shared_receive_queue_serves_whoever_has_a_message() {
     srq.resize(20).expect("more room");
     assert_eq!(srq.capacity(), 31);
 
-    // What a queue pair took and nobody polled goes with it: the place is free, and the others go on.
+    // What a queue pair took and nobody polled goes with it: the place is free, and the others go
+    // on.
     let [(server, client, client_cq), rest, _] = peers;
     for _ in 0..3 {
         client
@@ -860,7 +865,8 @@ fn a_bind_that_cannot_be_fails_with_its_own_status() {
     assert_eq!(right.next().status(), Status::MemoryWindowBindError);
 }
 
-/// Who sleeps on the channel in an event loop gets each message, and everything else that the loop is for.
+/// Who sleeps on the channel in an event loop gets each message, and everything else that the loop
+/// is for.
 #[test]
 fn a_wait_for_the_channel_or_others_ends_with_either() {
     let (a, b) = pair();

@@ -1,4 +1,5 @@
-//! A peer that is stopped in the middle of an RDMA WRITE, which it executes by itself: the region's memory outlives the region.
+//! A peer that is stopped in the middle of an RDMA WRITE, which it executes by itself: the region's
+//! memory outlives the region.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
@@ -74,7 +75,8 @@ fn is_mapped(address: u64) -> bool {
     })
 }
 
-/// What a peer writes to, and the peer, which is stopped: in the middle of a write or, now and then, between two.
+/// What a peer writes to, and the peer, which is stopped: in the middle of a write or, now and
+/// then, between two.
 struct Target {
     region: WritableRegion,
     qp: QueuePair<Rc>,
@@ -152,8 +154,8 @@ fn memory_that_a_stopped_peer_may_write_to_is_not_freed() {
     panic!("its memory was freed each time");
 }
 
-/// Whoever destroys a queue pair may give its memory to others. A peer's write that is under way is waited for, a second at most, though
-/// the queue pair has failed by itself before.
+/// Whoever destroys a queue pair may give its memory to others. A peer's write that is under way is
+/// waited for, a second at most, though the queue pair has failed by itself before.
 #[test]
 fn a_write_under_way_is_waited_for_after_an_error() {
     if by_packets() {

@@ -1,6 +1,6 @@
-//! The public interface is what `public-api.txt` lists: nothing comes to it, or goes, unnoticed. `tools/check-crates` makes
-//! the list of the compiler's own account of the interface; here its names are compared with the sources, which needs no more
-//! than the toolchain that builds them.
+//! The public interface is what `public-api.txt` lists: nothing comes to it, or goes, unnoticed.
+//! `tools/check-crates` makes the list of the compiler's own account of the interface; here its
+//! names are compared with the sources, which needs no more than the toolchain that builds them.
 
 use std::collections::BTreeSet;
 use std::fs;

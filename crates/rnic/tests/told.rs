@@ -1,4 +1,5 @@
-//! What the device tells `rnic run` of connections: those that do not come about, and what became of the ones behind them.
+//! What the device tells `rnic run` of connections: those that do not come about, and what became
+//! of the ones behind them.
 
 use crate::environment;
 

@@ -1,4 +1,5 @@
-//! A target that goes while a message is on its way. Packets of this process take a while, so that it is: a file of its own.
+//! A target that goes while a message is on its way. Packets of this process take a while, so that
+//! it is: a file of its own.
 
 use crate::environment;
 
@@ -10,7 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Many round trips' worth.
 const LONG: usize = 16 << 20;
 
-/// Every receive that is posted completes, also one that a target had begun to fill when it was dropped.
+/// Every receive that is posted completes, also one that a target had begun to fill when it was
+/// dropped.
 #[test]
 fn a_target_that_is_dropped_in_a_message_gives_its_receive_back() {
     environment::set("RNIC_FAULTS", "delay=300ms,seed=1");

@@ -74,8 +74,8 @@ pub struct Completion {
     pub status: Status,
     /// What it was.
     pub opcode: CompletionOpcode,
-    /// Bytes received (receives; over UD with the 40 bytes in front), read (READ) or 8 (atomics); undefined on errors, 0
-    /// then.
+    /// Bytes received (receives; over UD with the 40 bytes in front), read (READ) or 8 (atomics);
+    /// undefined on errors, 0 then.
     pub byte_len: u32,
     /// Detail of a failure, rnic's own codes; 0 on success.
     pub vendor_err: u32,
@@ -87,7 +87,8 @@ pub struct Completion {
     pub immediate: Immediate,
     /// The first 40 bytes of the receive are this network header (UD).
     pub grh: Option<NetworkHeader>,
-    /// The completion may wake a waiter for solicited events: sender asked for it, or status is an error.
+    /// The completion may wake a waiter for solicited events: sender asked for it, or status is an
+    /// error.
     pub solicited: bool,
 }
 
@@ -118,7 +119,8 @@ impl Failure {
 pub mod vendor_err {
     use crate::{BindFault, LocalFault};
 
-    /// A consequence: another work request of the queue pair failed first, or the queue pair was moved to ERR.
+    /// A consequence: another work request of the queue pair failed first, or the queue pair was
+    /// moved to ERR.
     pub const FLUSHED: u32 = 0x01;
     /// Base of local memory faults; see [`local_fault`].
     pub const LOCAL: u32 = 0x10;
@@ -140,7 +142,8 @@ pub mod vendor_err {
     pub const DATAGRAM_TOO_LONG: u32 = 0x27;
     /// Base of refused binds and local invalidates; see [`bind_fault`].
     pub const BIND: u32 = 0x30;
-    /// Base of NAK codes of the peer: 0x41 invalid request, 0x42 remote access error, 0x43 remote operational error.
+    /// Base of NAK codes of the peer: 0x41 invalid request, 0x42 remote access error, 0x43 remote
+    /// operational error.
     pub const NAK: u32 = 0x40;
     /// The peer did not answer (retries exceeded by the ACK timeout).
     pub const TIMEOUT: u32 = 0x80;
@@ -157,7 +160,8 @@ pub mod vendor_err {
     /// An AETH syndrome of a reserved type.
     pub const RESERVED_SYNDROME: u32 = 0xa2;
 
-    /// [`LOCAL`] plus 1 unknown lkey, 2 other protection domain, 3 out of range, 4 no LOCAL_WRITE, 5 unmapped.
+    /// [`LOCAL`] plus 1 unknown lkey, 2 other protection domain, 3 out of range, 4 no LOCAL_WRITE,
+    /// 5 unmapped.
     pub const fn local_fault(fault: LocalFault) -> u32 {
         LOCAL
             + match fault {
@@ -169,8 +173,9 @@ pub mod vendor_err {
             }
     }
 
-    /// [`BIND`] plus 1 unknown window, 2 unknown region, 3 other protection domain, 4 out of range, 5 no MW_BIND, 6 no
-    /// LOCAL_WRITE, 7 already bound, 8 neither region nor type-1 window can be invalidated, 9 other queue pair.
+    /// [`BIND`] plus 1 unknown window, 2 unknown region, 3 other protection domain, 4 out of range,
+    /// 5 no MW_BIND, 6 no LOCAL_WRITE, 7 already bound, 8 neither region nor type-1 window can be
+    /// invalidated, 9 other queue pair.
     pub const fn bind_fault(fault: BindFault) -> u32 {
         BIND + match fault {
             BindFault::UnknownWindow => 1,

@@ -1,7 +1,7 @@
 //! What a queue pair knows of a failure beyond its status: for people, who ask why.
 //!
-//! Evidence is given to [`Host::evidence`](crate::Host::evidence) on the way into a failure only; gathering it costs the
-//! data path nothing.
+//! Evidence is given to [`Host::evidence`](crate::Host::evidence) on the way into a failure only;
+//! gathering it costs the data path nothing.
 
 use crate::SendOp;
 use rnic_wire::{Operation, Psn};
@@ -13,14 +13,16 @@ pub enum Evidence {
     SendFailed(SendFailed),
     /// As responder: a request of the peer was refused for good.
     RequestRefused(RequestRefused),
-    /// The peer has had no receive posted for a while, and this side waits for ever (`rnr_retry` 7). Said once per wait.
+    /// The peer has had no receive posted for a while, and this side waits for ever (`rnr_retry`
+    /// 7). Said once per wait.
     ReceiverNeverReady {
         /// RNR NAKs since the last progress.
         naks: u32,
         /// Nanoseconds since the first of them.
         waited_ns: u64,
     },
-    /// The peer's process has been stopped for a while, and this side waits for it. Said once per wait.
+    /// The peer's process has been stopped for a while, and this side waits for it. Said once per
+    /// wait.
     PeerStopped {
         /// Nanoseconds since the oldest request without an answer was sent, as far as is known.
         waited_ns: u64,
@@ -71,8 +73,8 @@ pub enum Refused {
     Unaligned,
     /// The key of a SEND with invalidate cannot be invalidated.
     Invalidate,
-    /// A packet of so many bytes of payload: this path MTU has the packets of its message longer or shorter. As a rule the peer has
-    /// another one.
+    /// A packet of so many bytes of payload: this path MTU has the packets of its message longer or
+    /// shorter. As a rule the peer has another one.
     PacketLength(u32),
     /// Opcode out of sequence, or lengths that do not fit the opcode.
     Malformed,

@@ -1,8 +1,8 @@
 //! A queue whose memory is taken before it is needed.
 //!
-//! [`Fifo::try_reserve`] takes it, and can fail. Elements are written where they lie, over what was there before, and the queue
-//! goes round in no more places than it ever had elements at a time: of a long queue in which few wait, little memory is
-//! touched.
+//! [`Fifo::try_reserve`] takes it, and can fail. Elements are written where they lie, over what was
+//! there before, and the queue goes round in no more places than it ever had elements at a time: of
+//! a long queue in which few wait, little memory is touched.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;

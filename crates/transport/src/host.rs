@@ -82,7 +82,8 @@ pub enum RemoteFault {
     OtherPd,
     /// The range leaves the region.
     OutOfRange,
-    /// REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, FLUSH_GLOBAL or FLUSH_PERSISTENT is missing in the region.
+    /// REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, FLUSH_GLOBAL or FLUSH_PERSISTENT is missing in the
+    /// region.
     NoRight,
     /// The memory behind the region is gone.
     Unmapped,
@@ -111,12 +112,14 @@ pub enum BindFault {
     OtherQp,
 }
 
-/// Why a payload that is elsewhere ([`rnic_wire::Payload::Elsewhere`]) did not get where it belongs.
+/// Why a payload that is elsewhere ([`rnic_wire::Payload::Elsewhere`]) did not get where it
+/// belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Misplaced<F> {
     /// The memory that it is for is not accessible.
     Refused(F),
-    /// Its bytes cannot be had any more: the packet counts as lost. Part of the memory may be written.
+    /// Its bytes cannot be had any more: the packet counts as lost. Part of the memory may be
+    /// written.
     Lost,
 }
 
@@ -147,9 +150,11 @@ pub struct OneSided<'a> {
     pub offset: u64,
     /// Bytes of this part.
     pub len: u32,
-    /// Bytes of the whole operation. It begins `offset` bytes before `va`, and the peer has to permit all of it.
+    /// Bytes of the whole operation. It begins `offset` bytes before `va`, and the peer has to
+    /// permit all of it.
     pub whole: u32,
-    /// The operation ends with it. Programs spin on the end of a WRITE: they may not see it before the rest.
+    /// The operation ends with it. Programs spin on the end of a WRITE: they may not see it before
+    /// the rest.
     pub ends: bool,
 }
 
@@ -208,16 +213,18 @@ pub enum QpEvent {
 
 /// The device as one queue pair sees it: memory, its receive queue, its completion queues.
 ///
-/// Every method is cheap and none blocks, but a flush to persistence, which may wait for a disk. A region that was checked may be gone at the next call (deregistered
-/// between two packets of a message), so each access checks again and may fail.
+/// Every method is cheap and none blocks, but a flush to persistence, which may wait for a disk. A
+/// region that was checked may be gone at the next call (deregistered between two packets of a
+/// message), so each access checks again and may fail.
 pub trait Host {
     /// May `pd` use this entry? `write`: the NIC will store into it (receives, READ, atomics).
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault>;
     /// Copies `out.len()` bytes from `addr` in the region of `lkey`.
     fn read_local(&self, pd: Pd, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), LocalFault>;
-    /// Where `len` bytes of `list`, from byte `offset` on, are, if the peer may copy them from there. From then on until they
-    /// are acknowledged the host sees to it that what changes or goes is not taken for the message: before a work request ends
-    /// otherwise than by an acknowledge, and before a region goes. False: they have to be copied here.
+    /// Where `len` bytes of `list`, from byte `offset` on, are, if the peer may copy them from
+    /// there. From then on until they are acknowledged the host sees to it that what changes or
+    /// goes is not taken for the message: before a work request ends otherwise than by an
+    /// acknowledge, and before a region goes. False: they have to be copied here.
     fn locate(
         &mut self,
         _pd: Pd,
@@ -228,15 +235,17 @@ pub trait Host {
     ) -> bool {
         false
     }
-    /// A peer could not copy what [`Host::locate`] said: is the memory behind this entry still there?
+    /// A peer could not copy what [`Host::locate`] said: is the memory behind this entry still
+    /// there?
     fn check_presence(&self, _pd: Pd, _sge: &Sge) -> Result<(), LocalFault> {
         Ok(())
     }
     /// Copies `data` to `addr` in the region of `lkey`.
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault>;
 
-    /// Copies `len` bytes, from byte `from` of the packet in hand on, to `addr` in the region of `lkey`: as
-    /// [`Host::write_local`], of a payload that is elsewhere. A host whose packets are all here has no use for it.
+    /// Copies `len` bytes, from byte `from` of the packet in hand on, to `addr` in the region of
+    /// `lkey`: as [`Host::write_local`], of a payload that is elsewhere. A host whose packets are
+    /// all here has no use for it.
     fn place_local(
         &mut self,
         _pd: Pd,
@@ -247,7 +256,8 @@ pub trait Host {
     ) -> Result<(), Misplaced<LocalFault>> {
         Err(Misplaced::Lost)
     }
-    /// Copies `out.len()` bytes of the packet in hand, from byte `from` on; false: they cannot be had.
+    /// Copies `out.len()` bytes of the packet in hand, from byte `from` on; false: they cannot be
+    /// had.
     fn fetch(&self, _from: usize, _out: &mut [u8]) -> bool {
         false
     }
@@ -260,18 +270,20 @@ pub trait Host {
     fn would_execute(&self, _part: &OneSided<'_>) -> bool {
         false
     }
-    /// Executes a part of an RDMA WRITE or READ in the peer's memory, which this device reaches by itself: all of it, under the
-    /// peer's rules, the last bytes of a WRITE last. False: it does not, and part of it may be done.
+    /// Executes a part of an RDMA WRITE or READ in the peer's memory, which this device reaches by
+    /// itself: all of it, under the peer's rules, the last bytes of a WRITE last. False: it does
+    /// not, and part of it may be done.
     fn execute(&mut self, _part: &OneSided<'_>) -> bool {
         false
     }
-    /// Executes whole operations of one kind, one after the other, of which each is a part. Gives how many were; the next one was
-    /// not, and some of it may be done.
+    /// Executes whole operations of one kind, one after the other, of which each is a part. Gives
+    /// how many were; the next one was not, and some of it may be done.
     fn execute_row(&mut self, parts: &[OneSided<'_>]) -> usize {
         parts.iter().take_while(|part| self.execute(part)).count()
     }
 
-    /// May a remote operation of this kind touch `len` bytes at `va`? Not asked for `len` 0 READs and WRITEs.
+    /// May a remote operation of this kind touch `len` bytes at `va`? Not asked for `len` 0 READs
+    /// and WRITEs.
     fn check_remote(
         &self,
         pd: Pd,
@@ -295,7 +307,8 @@ pub trait Host {
     ) -> Result<(), Misplaced<RemoteFault>> {
         Err(Misplaced::Lost)
     }
-    /// Stores the aligned 8 bytes at `va` at once, for an ATOMIC WRITE; checks as for an RDMA WRITE.
+    /// Stores the aligned 8 bytes at `va` at once, for an ATOMIC WRITE; checks as for an RDMA
+    /// WRITE.
     fn atomic_write(
         &mut self,
         pd: Pd,
@@ -303,8 +316,8 @@ pub trait Host {
         va: u64,
         value: [u8; 8],
     ) -> Result<(), RemoteFault>;
-    /// Sees to it that what was written to `range` (address and length), or to all of the region, is placed so, for a
-    /// FLUSH; checks the right to each placement as above.
+    /// Sees to it that what was written to `range` (address and length), or to all of the region,
+    /// is placed so, for a FLUSH; checks the right to each placement as above.
     fn flush(
         &mut self,
         pd: Pd,
@@ -312,9 +325,11 @@ pub trait Host {
         range: Option<(u64, u32)>,
         placement: Placement,
     ) -> Result<(), RemoteFault>;
-    /// Executes an atomic on the aligned 8 bytes at `va` and gives the value before; checks as above.
+    /// Executes an atomic on the aligned 8 bytes at `va` and gives the value before; checks as
+    /// above.
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
-    /// SEND with invalidate revokes `rkey` (a type-2 window bound to QP `qpn`, or a region that allows it).
+    /// SEND with invalidate revokes `rkey` (a type-2 window bound to QP `qpn`, or a region that
+    /// allows it).
     fn invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), RemoteFault>;
     /// Binds a window on behalf of queue pair `qpn`; nothing changes if it is refused.
     fn bind_window(&mut self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault>;
@@ -329,23 +344,27 @@ pub trait Host {
     }
     /// The receive taken last was not used: it is the oldest posted one again.
     fn return_receive(&mut self, wqe: RecvWqe);
-    /// XRC: receives come from, and complete to, the SRQ of this number until another is selected. Gives the SRQ's
-    /// protection domain, in which the request works; `None` if the queue pair's XRC domain has no such SRQ.
+    /// XRC: receives come from, and complete to, the SRQ of this number until another is selected.
+    /// Gives the SRQ's protection domain, in which the request works; `None` if the queue pair's
+    /// XRC domain has no such SRQ.
     fn select_srq(&mut self, _srqn: u32) -> Option<Pd> {
         None
     }
-    /// XRC: an SRQ that is not here is another process's, of the same XRC domain. Then the request is not executed: the
-    /// caller of [`QueuePair::handle_packet`](crate::QueuePair::handle_packet) keeps the packet, has it executed there
-    /// ([`Delegate`](crate::Delegate)), and says what became of it.
+    /// XRC: an SRQ that is not here is another process's, of the same XRC domain. Then the request
+    /// is not executed: the caller of [`QueuePair::handle_packet`](crate::QueuePair::handle_packet)
+    /// keeps the packet, has it executed there ([`Delegate`](crate::Delegate)), and says what
+    /// became of it.
     fn srq_is_elsewhere(&mut self, _srqn: u32) -> bool {
         false
     }
-    /// XRC: the next `len` of `left` bytes of a READ can be read now. If they are another process's and have to be fetched
-    /// first, the responder waits for [`Rc::memory_came`](crate::Rc::memory_came).
+    /// XRC: the next `len` of `left` bytes of a READ can be read now. If they are another process's
+    /// and have to be fetched first, the responder waits for
+    /// [`Rc::memory_came`](crate::Rc::memory_came).
     fn is_at_hand(&mut self, _pd: Pd, _rkey: u32, _va: u64, _len: u32, _left: u32) -> bool {
         true
     }
-    /// The protection domain that keys of a receive belong to: the SRQ's, or `own`, the queue pair's.
+    /// The protection domain that keys of a receive belong to: the SRQ's, or `own`, the queue
+    /// pair's.
     fn receive_pd(&self, own: Pd) -> Pd {
         own
     }
@@ -388,23 +407,27 @@ pub enum Load<'a> {
 
 /// Where outgoing packets are built: a staging buffer that the link sends.
 pub trait PacketSink {
-    /// Room for one packet of exactly `len` bytes, from the first byte of the BTH to the last pad byte, without
-    /// ICRC. The bytes are uninitialised in meaning: write them all. `None`: the batch is full, come back later.
+    /// Room for one packet of exactly `len` bytes, from the first byte of the BTH to the last pad
+    /// byte, without ICRC. The bytes are uninitialised in meaning: write them all. `None`: the
+    /// batch is full, come back later.
     fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
     /// [`PacketSink::packet`] for a datagram, which goes where its work request says.
     fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]>;
-    /// The most payload bytes that one packet may carry: the path MTU, or more where packets go by memory. There one
-    /// packet spans the PSNs of several (see `span.rs`). The peer must take it as [`rnic_wire::Payload::Elsewhere`] then.
+    /// The most payload bytes that one packet may carry: the path MTU, or more where packets go by
+    /// memory. There one packet spans the PSNs of several (see `span.rs`). The peer must take it as
+    /// [`rnic_wire::Payload::Elsewhere`] then.
     fn most_payload(&self, mtu: usize) -> usize {
         mtu
     }
-    /// [`PacketSink::packet`] for one that does span several: bytes of headers, and behind them of payload and pad. The peer has to learn
-    /// of what path MTU its PSNs are. `None` as well if the path does not take such any more.
+    /// [`PacketSink::packet`] for one that does span several: bytes of headers, and behind them of
+    /// payload and pad. The peer has to learn of what path MTU its PSNs are. `None` as well if the
+    /// path does not take such any more.
     fn spanning(&mut self, headers: usize, payload: usize, _mtu: PathMtu) -> Option<&mut [u8]> {
         self.packet(headers + payload)
     }
-    /// Room for the headers of a packet that spans several PSNs; its payload, so many bytes, the sink has copied from memory to where it
-    /// goes, by the rules that [`Host`] copies by. `None`: nothing was done; [`PacketSink::spanning`] says why, or takes all of it.
+    /// Room for the headers of a packet that spans several PSNs; its payload, so many bytes, the
+    /// sink has copied from memory to where it goes, by the rules that [`Host`] copies by. `None`:
+    /// nothing was done; [`PacketSink::spanning`] says why, or takes all of it.
     fn carry(
         &mut self,
         _headers: usize,
@@ -414,17 +437,19 @@ pub trait PacketSink {
     ) -> Option<&mut [u8]> {
         None
     }
-    /// The most payload bytes of a packet that says where they are instead of carrying them (see `span.rs`); 0: there is no such
-    /// packet on this path.
+    /// The most payload bytes of a packet that says where they are instead of carrying them (see
+    /// `span.rs`); 0: there is no such packet on this path.
     fn most_pointed(&self) -> usize {
         0
     }
-    /// Room for the headers of a packet whose payload the peer copies from `pieces`; else as [`PacketSink::packet`].
+    /// Room for the headers of a packet whose payload the peer copies from `pieces`; else as
+    /// [`PacketSink::packet`].
     fn point(&mut self, _headers: usize, _mtu: PathMtu, _pieces: &[Piece]) -> Option<&mut [u8]> {
         None
     }
-    /// [`PacketSink::packet`] for a row of packets of the same length, at most so many: `build` gets the room of one after the other, and ends
-    /// the row with false, which takes that one back. How many there are; if neither all nor ended, the batch is full.
+    /// [`PacketSink::packet`] for a row of packets of the same length, at most so many: `build`
+    /// gets the room of one after the other, and ends the row with false, which takes that one
+    /// back. How many there are; if neither all nor ended, the batch is full.
     fn row(&mut self, len: usize, most: usize, mut build: impl FnMut(&mut [u8]) -> bool) -> usize {
         for count in 0..most {
             let Some(packet) = self.packet(len) else {
@@ -437,14 +462,15 @@ pub trait PacketSink {
         }
         most
     }
-    /// Whatever this path was ever given was executed: what the peer's memory is made to say now overtakes nothing. Only paths by
-    /// memory can tell.
+    /// Whatever this path was ever given was executed: what the peer's memory is made to say now
+    /// overtakes nothing. Only paths by memory can tell.
     fn all_executed(&self) -> bool {
         false
     }
     /// Takes back the packet given out last (its memory vanished while it was being filled).
     fn retract(&mut self);
-    /// Takes a short packet as it is, if it leaves at once or with the next ones. False: nothing was done.
+    /// Takes a short packet as it is, if it leaves at once or with the next ones. False: nothing
+    /// was done.
     fn send_short(&mut self, _packet: &[u8]) -> bool {
         false
     }

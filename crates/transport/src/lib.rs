@@ -1,10 +1,11 @@
 //! How queue pairs talk: the transport layer as state machines without I/O.
 //!
 //! This crate knows no socket, no clock, no thread and no raw pointer. A queue pair is *fed*
-//! ([`QueuePair::handle_packet`], [`QueuePair::handle_timeout`], [`QueuePair::post_send`]) and *drained*
-//! ([`QueuePair::poll_transmit`], [`QueuePair::next_timeout`]); whatever it needs of the device (memory, receive
-//! queue, completion queues) it asks of a [`Host`]. Time is the caller's: nanoseconds from an arbitrary
-//! zero. The same code therefore runs on a real socket and in a simulated network with a seed.
+//! ([`QueuePair::handle_packet`], [`QueuePair::handle_timeout`], [`QueuePair::post_send`]) and
+//! *drained* ([`QueuePair::poll_transmit`], [`QueuePair::next_timeout`]); whatever it needs of the
+//! device (memory, receive queue, completion queues) it asks of a [`Host`]. Time is the caller's:
+//! nanoseconds from an arbitrary zero. The same code therefore runs on a real socket and in a
+//! simulated network with a seed.
 #![no_std]
 #![forbid(unsafe_code)]
 

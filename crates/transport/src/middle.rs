@@ -1,5 +1,6 @@
-//! The packets of a long message that are neither its first nor its last: a path MTU each, no headers but the BTH, nothing
-//! asked for. They differ in PSN and payload alone, so a row of them is planned once.
+//! The packets of a long message that are neither its first nor its last: a path MTU each, no
+//! headers but the BTH, nothing asked for. They differ in PSN and payload alone, so a row of them
+//! is planned once.
 
 use crate::PacketSink;
 use crate::output::Output;
@@ -8,8 +9,8 @@ use rnic_wire::Bth;
 /// A row that is worth its plan.
 pub(crate) const WORTH: u32 = 2;
 
-/// Emits at most `most` packets that begin as `bth` says, the first with its PSN, and have a payload of `mtu` bytes, which `fill` writes; how
-/// many, and what ended the row, if it was `fill`.
+/// Emits at most `most` packets that begin as `bth` says, the first with its PSN, and have a
+/// payload of `mtu` bytes, which `fill` writes; how many, and what ended the row, if it was `fill`.
 #[inline]
 pub(crate) fn emit_row<S: PacketSink, E>(
     out: &mut Output<'_, S>,

@@ -3,7 +3,8 @@
 use crate::{Address, Load, PacketSink, Pieces};
 use rnic_wire::PathMtu;
 
-/// What an operation that needs no packets costs of a budget beside its bytes: they are copied fast, but each takes a system call.
+/// What an operation that needs no packets costs of a budget beside its bytes: they are copied
+/// fast, but each takes a system call.
 pub(crate) const COST_EXECUTED: usize = 4096;
 
 /// A sink with a budget.
@@ -70,7 +71,8 @@ impl<'a, S: PacketSink> Output<'a, S> {
         }
     }
 
-    /// Room for the headers of a packet whose payload was copied from memory; `None`: [`Output::packet_or_span`] knows better.
+    /// Room for the headers of a packet whose payload was copied from memory; `None`:
+    /// [`Output::packet_or_span`] knows better.
     #[inline]
     pub(crate) fn carry(
         &mut self,
@@ -89,8 +91,8 @@ impl<'a, S: PacketSink> Output<'a, S> {
         Some(buf)
     }
 
-    /// The most payload that the next packet may carry: what the path takes, and of the budget what crosses its line by less
-    /// than an MTU.
+    /// The most payload that the next packet may carry: what the path takes, and of the budget what
+    /// crosses its line by less than an MTU.
     #[inline]
     pub(crate) fn most_payload(&self, mtu: u32) -> usize {
         let mtu = mtu as usize;

@@ -7,8 +7,9 @@ use rnic_wire::{Packet, Psn, UdPrefix};
 
 /// A queue pair of any service, for whoever drives them alike.
 ///
-/// The drive contract is that of [`Rc`]; what a service has no use for (timers where nothing is awaited) it answers with
-/// nothing. What differs, the attributes on the way to RTR and RTS, is set on the service itself.
+/// The drive contract is that of [`Rc`]; what a service has no use for (timers where nothing is
+/// awaited) it answers with nothing. What differs, the attributes on the way to RTR and RTS, is set
+/// on the service itself.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -40,13 +41,14 @@ impl QueuePair {
         each!(self, qp => qp.reset());
     }
 
-    /// Moves to ERR and flushes both queues in order; also called after WQEs were posted in ERR. Idempotent.
+    /// Moves to ERR and flushes both queues in order; also called after WQEs were posted in ERR.
+    /// Idempotent.
     pub fn fail<H: Host>(&mut self, host: &mut H) {
         each!(self, qp => qp.fail(host));
     }
 
-    /// Enters SQD: what was begun of the send queue is finished, nothing new begins. `notify`: its end is
-    /// [`crate::QpEvent::SendQueueDrained`].
+    /// Enters SQD: what was begun of the send queue is finished, nothing new begins. `notify`: its
+    /// end is [`crate::QpEvent::SendQueueDrained`].
     pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
         each!(self, qp => qp.drain(notify, host));
     }
@@ -95,7 +97,8 @@ impl QueuePair {
         each!(self, qp => qp.try_reserve_sends(most))
     }
 
-    /// Queues a WQE. The caller has checked state, queue depth, SGE count and that the service has the operation.
+    /// Queues a WQE. The caller has checked state, queue depth, SGE count and that the service has
+    /// the operation.
     #[inline]
     pub fn post_send(&mut self, wqe: SendWqe) {
         each!(self, qp => qp.post_send(wqe));
@@ -121,8 +124,9 @@ impl QueuePair {
         }
     }
 
-    /// Takes one packet addressed to this queue pair, whose ICRC and P_Key, and on a connection whose addresses, the
-    /// caller has checked. `prefix` is asked for what a datagram's receive begins with.
+    /// Takes one packet addressed to this queue pair, whose ICRC and P_Key, and on a connection
+    /// whose addresses, the caller has checked. `prefix` is asked for what a datagram's receive
+    /// begins with.
     #[inline]
     pub fn handle_packet<H: Host>(
         &mut self,
@@ -138,8 +142,8 @@ impl QueuePair {
         }
     }
 
-    /// Emits packets until there is nothing to send now, about `budget` bytes were emitted, or the sink is full. Gives what
-    /// that took of the budget.
+    /// Emits packets until there is nothing to send now, about `budget` bytes were emitted, or the
+    /// sink is full. Gives what that took of the budget.
     #[inline]
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,

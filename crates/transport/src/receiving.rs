@@ -8,8 +8,8 @@ use crate::{
 };
 use rnic_wire::Payload;
 
-/// A receive WQE in use. RC fills it with one message; UC, which drops messages, with one after the other until one arrives
-/// whole.
+/// A receive WQE in use. RC fills it with one message; UC, which drops messages, with one after the
+/// other until one arrives whole.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) wqe: RecvWqe,
@@ -45,7 +45,8 @@ impl Receiving {
         self.room - self.filled
     }
 
-    /// Stores what comes next; the caller has looked at [`Receiving::left`]. Of what is lost on the way nothing counts.
+    /// Stores what comes next; the caller has looked at [`Receiving::left`]. Of what is lost on the
+    /// way nothing counts.
     #[inline]
     pub(crate) fn store<H: Host>(
         &mut self,
@@ -85,8 +86,8 @@ pub(crate) fn failed_receive(
     }
 }
 
-/// Completes all receives as flushed; an SRQ keeps its own, and its queue pair, if it just `entered` ERR, says that it is done
-/// with it.
+/// Completes all receives as flushed; an SRQ keeps its own, and its queue pair, if it just
+/// `entered` ERR, says that it is done with it.
 pub(crate) fn flush_receives<H: Host>(qpn: u32, src_qpn: u32, entered: bool, host: &mut H) {
     if host.receives_posted().is_none() {
         if entered {

@@ -3,7 +3,8 @@
 use crate::{Host, LocalFault, Misplaced, Pd, RemoteFault, Sge};
 use rnic_wire::Payload;
 
-/// A position in a scatter/gather list. Moving on from where it stands costs nothing; going elsewhere walks the list.
+/// A position in a scatter/gather list. Moving on from where it stands costs nothing; going
+/// elsewhere walks the list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SgCursor {
     /// Entry it stands in.
@@ -72,7 +73,8 @@ impl SgCursor {
     /// Fills `out` from the list.
     ///
     /// # Errors
-    /// What the host said, or [`LocalFault::OutOfRange`] if the list is too short. The cursor is then anywhere.
+    /// What the host said, or [`LocalFault::OutOfRange`] if the list is too short. The cursor is
+    /// then anywhere.
     #[inline]
     pub(crate) fn gather<H: Host>(
         &mut self,

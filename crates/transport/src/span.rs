@@ -1,22 +1,27 @@
 //! Packets that span several PSNs.
 //!
-//! A path by memory loses and reorders nothing and has no MTU of its own. One packet there may carry the payload of many:
-//! as long as a whole number of path MTUs, but at the end of the message. It stands for the packets that the wire would
-//! have needed, takes their PSNs and bears that of the first, so that all reckoning in PSNs is that of the wire, and a
-//! connection may change between both kinds of path at any packet. Its opcode and headers are those of a packet that is
-//! the first of its message if its first piece is, and the last if its last piece is.
+//! A path by memory loses and reorders nothing and has no MTU of its own. One packet there may
+//! carry the payload of many: as long as a whole number of path MTUs, but at the end of the
+//! message. It stands for the packets that the wire would have needed, takes their PSNs and bears
+//! that of the first, so that all reckoning in PSNs is that of the wire, and a connection may
+//! change between both kinds of path at any packet. Its opcode and headers are those of a packet
+//! that is the first of its message if its first piece is, and the last if its last piece is.
 //!
-//! Its payload may be in the sender's memory instead of in the packet ([`crate::PacketSink::point`]).
+//! Its payload may be in the sender's memory instead of in the packet
+//! ([`crate::PacketSink::point`]).
 //!
-//! XRC does not do this: its requests may be executed by another process than the one that takes them.
+//! XRC does not do this: its requests may be executed by another process than the one that takes
+//! them.
 //!
-//! Only a payload that is [`Payload::Elsewhere`] may span: it came by memory. From the wire a payload longer than the path
-//! MTU is malformed.
+//! Only a payload that is [`Payload::Elsewhere`] may span: it came by memory. From the wire a
+//! payload longer than the path MTU is malformed.
 //!
-//! The two ends of a connection may have different path MTUs, by mistake. Such a payload says its sender's, which its PSNs are of, and
-//! the receiver judges it as it would have judged its packets one by one.
+//! The two ends of a connection may have different path MTUs, by mistake. Such a payload says its
+//! sender's, which its PSNs are of, and the receiver judges it as it would have judged its packets
+//! one by one.
 //!
-//! One that is refused is taken apart ([`halves`]) until the packet is found that is refused, since those before it count.
+//! One that is refused is taken apart ([`halves`]) until the packet is found that is refused, since
+//! those before it count.
 
 use rnic_wire::{Operation, Packet, Payload};
 
@@ -33,7 +38,8 @@ pub(crate) fn psns_of(payload: &Payload<'_>) -> u32 {
     }
 }
 
-/// Bytes of the first `psns` packets that the wire would have needed for this payload, or of all if there are fewer.
+/// Bytes of the first `psns` packets that the wire would have needed for this payload, or of all if
+/// there are fewer.
 #[inline]
 pub(crate) fn bytes_of(payload: &Payload<'_>, psns: usize) -> usize {
     match payload {
@@ -42,8 +48,8 @@ pub(crate) fn bytes_of(payload: &Payload<'_>, psns: usize) -> usize {
     }
 }
 
-/// It stands for several packets, and not such as a receiver of that path MTU would have sent. At the first of them the receiver has to
-/// refuse.
+/// It stands for several packets, and not such as a receiver of that path MTU would have sent. At
+/// the first of them the receiver has to refuse.
 #[inline]
 pub(crate) fn is_cut_otherwise(payload: &Payload<'_>, mtu: usize) -> bool {
     match payload {
@@ -54,7 +60,8 @@ pub(crate) fn is_cut_otherwise(payload: &Payload<'_>, mtu: usize) -> bool {
     }
 }
 
-/// PSNs that the next packet takes, of `left` that its message still needs, if it may carry `most` bytes.
+/// PSNs that the next packet takes, of `left` that its message still needs, if it may carry `most`
+/// bytes.
 #[inline]
 pub(crate) fn fitting(left: u32, most: usize, mtu: u32) -> u32 {
     let most = u32::try_from(most).unwrap_or(u32::MAX);
@@ -117,7 +124,8 @@ fn without_end(operation: Operation) -> Operation {
     }
 }
 
-/// Two packets that stand for the same as this one, which spans several PSNs. The first asks for no ACK.
+/// Two packets that stand for the same as this one, which spans several PSNs. The first asks for no
+/// ACK.
 pub(crate) fn halves<'a>(
     operation: Operation,
     packet: &Packet<'a>,

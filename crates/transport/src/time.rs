@@ -11,8 +11,8 @@ impl Time {
     }
 }
 
-/// The local ACK timeout of a 5-bit code: 4.096 us x 2^code, in nanoseconds; `None` for 0, which means no
-/// timeout (IBTA vol. 1, 11.6.2 "Local ACK Timeout"; `ibv_modify_qp(3)`).
+/// The local ACK timeout of a 5-bit code: 4.096 us x 2^code, in nanoseconds; `None` for 0, which
+/// means no timeout (IBTA vol. 1, 11.6.2 "Local ACK Timeout"; `ibv_modify_qp(3)`).
 pub fn ack_timeout_ns(code: u8) -> Option<u64> {
     match code & 31 {
         0 => None,

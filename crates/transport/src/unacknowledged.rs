@@ -1,5 +1,5 @@
-//! What the services without acknowledgements have in common: the send queue, whose work requests are done when their
-//! last packet has been handed over, and the states.
+//! What the services without acknowledgements have in common: the send queue, whose work requests
+//! are done when their last packet has been handed over, and the states.
 
 use crate::completion::{Failure, vendor_err};
 use crate::fifo::Fifo;
@@ -21,7 +21,8 @@ pub(crate) enum State {
     RtrCommunicating,
     /// Receives and sends.
     Rts,
-    /// Receives; a send failed and all that follow are flushed, until [`State::Rts`] again (IBTA 10.3.1.6).
+    /// Receives; a send failed and all that follow are flushed, until [`State::Rts`] again (IBTA
+    /// 10.3.1.6).
     SendError,
     Error,
 }

@@ -23,11 +23,13 @@ pub type InlineBytes = SmallVec<[u8; 64]>;
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
-    /// The way there, a number of the caller's, for [`PacketSink::packet_to`](crate::PacketSink::packet_to).
+    /// The way there, a number of the caller's, for
+    /// [`PacketSink::packet_to`](crate::PacketSink::packet_to).
     pub path: u32,
     /// QP number; 0xffffff: the members of a multicast group.
     pub qpn: u32,
-    /// Queue key; with the highest bit set that of the sending queue pair counts instead (IBTA 10.2.5).
+    /// Queue key; with the highest bit set that of the sending queue pair counts instead (IBTA
+    /// 10.2.5).
     pub qkey: u32,
 }
 
@@ -52,7 +54,8 @@ pub struct BindWindow {
     pub zero_based: bool,
 }
 
-/// What a FLUSH makes sure of before it is answered (IBTA annex A19); the bits of `enum ibv_placement_type`.
+/// What a FLUSH makes sure of before it is answered (IBTA annex A19); the bits of `enum
+/// ibv_placement_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement {
     /// Whoever reads the memory sees what was written.
@@ -170,7 +173,8 @@ impl SendOp {
         }
     }
 
-    /// RDMA READ and atomics: they use the responder's resources (`max_rd_atomic`) and write locally.
+    /// RDMA READ and atomics: they use the responder's resources (`max_rd_atomic`) and write
+    /// locally.
     pub fn is_read_or_atomic(&self) -> bool {
         matches!(
             self,
@@ -237,8 +241,8 @@ pub struct SendWqe {
 /// Most bytes of a [`ShortSend`].
 pub const MAX_SHORT: usize = 64;
 
-/// A short SEND that asks for nothing else, in few words: a [`SendWqe`] is copied several times on its way into the send
-/// queue, for more than the message takes.
+/// A short SEND that asks for nothing else, in few words: a [`SendWqe`] is copied several times on
+/// its way into the send queue, for more than the message takes.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortSend<'a> {
     /// See [`SendWqe`].
@@ -256,7 +260,8 @@ pub struct ShortSend<'a> {
 pub enum Asks {
     /// It does.
     Now,
-    /// A message is expected to follow at once that does, for both. If none does, the requester sends one packet again and asks.
+    /// A message is expected to follow at once that does, for both. If none does, the requester
+    /// sends one packet again and asks.
     Later,
 }
 
@@ -307,7 +312,8 @@ impl<'a> ShortSend<'a> {
     pub(crate) fn put(&self, wqe: &mut SendWqe) {
         match (&mut wqe.data, self.data) {
             (SendData::Gather(list), ShortData::Registered(sge)) => match &mut **list {
-                // As it was, mostly. By parts: they have just been stored, and a copy of all would wait for that.
+                // As it was, mostly. By parts: they have just been stored, and a copy of all would
+                // wait for that.
                 [held] => {
                     held.addr = sge.addr;
                     held.length = sge.length;

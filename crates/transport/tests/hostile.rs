@@ -1,8 +1,9 @@
-//! A peer that may send anything: right, nearly right and absurd packets (behind a good ICRC) into a connected queue
-//! pair. Whatever comes, nothing panics, no byte outside granted ranges changes, no completion is lost or doubled, and
-//! the queue pair stays within its drive contract.
+//! A peer that may send anything: right, nearly right and absurd packets (behind a good ICRC) into
+//! a connected queue pair. Whatever comes, nothing panics, no byte outside granted ranges changes,
+//! no completion is lost or doubled, and the queue pair stays within its drive contract.
 //!
-//! `HOSTILE_PACKETS` sets the number of packets of each seed in the normal run; `ten_million_packets` is the long one.
+//! `HOSTILE_PACKETS` sets the number of packets of each seed in the normal run;
+//! `ten_million_packets` is the long one.
 
 use crate::support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use crate::support::network;
@@ -18,7 +19,8 @@ use rnic_wire::{
 
 const REGION: u64 = 64 << 10;
 const BASE: u64 = 0x10_0000;
-/// Regions in their order; each at `BASE * (index + 1)` with lkey `0x10 * (index + 1)` and the rkey after it.
+/// Regions in their order; each at `BASE * (index + 1)` with lkey `0x10 * (index + 1)` and the rkey
+/// after it.
 const SRC: usize = 0;
 const DST: usize = 1;
 const OPEN: usize = 2;

@@ -1,5 +1,5 @@
-//! Runs every `tests/scripts/*.pkt` against one queue pair; each is a test of its own. The language is documented in
-//! `tests/scripts/README.md`.
+//! Runs every `tests/scripts/*.pkt` against one queue pair; each is a test of its own. The language
+//! is documented in `tests/scripts/README.md`.
 
 #[path = "support/runner.rs"]
 mod runner;

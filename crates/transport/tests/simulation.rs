@@ -1,8 +1,10 @@
-//! Random operations between two NICs over a random network: every operation completes exactly once and in order, both
-//! memories are what the oracle says, and nothing is written outside a granted range.
+//! Random operations between two NICs over a random network: every operation completes exactly once
+//! and in order, both memories are what the oracle says, and nothing is written outside a granted
+//! range.
 //!
-//! `PROPTEST_CASES` sets the number of cases of each property; `PAIR_TRACE=1` prints every packet. A failing case is
-//! shrunk and its seed noted in `proptest-regressions/simulation.txt`, to be committed.
+//! `PROPTEST_CASES` sets the number of cases of each property; `PAIR_TRACE=1` prints every packet.
+//! A failing case is shrunk and its seed noted in `proptest-regressions/simulation.txt`, to be
+//! committed.
 
 use crate::support::network::{Impairments, WireCounters};
 use crate::support::oracle::{FlowSpec, Kind, OpSpec, Scenario, Size};
@@ -370,7 +372,8 @@ fn megabytes_through_the_worst_network() {
     }
 }
 
-/// As much as a benchmark keeps in flight: sixteen megabyte messages at once, each way, at every MTU and window.
+/// As much as a benchmark keeps in flight: sixteen megabyte messages at once, each way, at every
+/// MTU and window.
 #[test]
 fn streams_of_megabytes_without_faults() {
     for mtu in [PathMtu::M1024, PathMtu::M4096] {
@@ -470,8 +473,9 @@ impl Met {
     }
 }
 
-/// One packet in five is lost, wherever it goes and however often that one was lost before, and more are corrupted, double or late.
-/// Most connections survive it; the others end with "retry exceeded", and what was reported as done was done.
+/// One packet in five is lost, wherever it goes and however often that one was lost before, and
+/// more are corrupted, double or late. Most connections survive it; the others end with "retry
+/// exceeded", and what was reported as done was done.
 #[test]
 fn one_packet_in_five_is_lost() {
     let storm = impairments(None).prop_map(|impairments| Impairments {
@@ -495,7 +499,8 @@ fn one_packet_in_five_is_lost() {
     assert!(met.versions.iter().all(|&n| n > 100), "{met:?}");
 }
 
-/// What the properties above meet where no packet is harmed more than twice, so that all must succeed.
+/// What the properties above meet where no packet is harmed more than twice, so that all must
+/// succeed.
 #[test]
 fn the_properties_meet_as_much_loss_as_they_say() {
     let strategy = scenario(impairments(Some(2)), flows(16 << 10, 24, 3));
@@ -510,7 +515,8 @@ fn the_properties_meet_as_much_loss_as_they_say() {
     assert!(met.versions.iter().all(|&n| n > 50), "{met:?}");
 }
 
-/// Hours of bad network. `cargo test --release --test all -- --ignored soak`; `SOAK_SEEDS` says how many cases.
+/// Hours of bad network. `cargo test --release --test all -- --ignored soak`; `SOAK_SEEDS` says how
+/// many cases.
 #[test]
 #[ignore = "takes as long as it is told to"]
 fn soak() {

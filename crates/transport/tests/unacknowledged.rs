@@ -1,5 +1,6 @@
-//! UC and UD over a network that loses, duplicates, reorders and corrupts: each message arrives whole or not at all, UC's
-//! in order and once; every send completes; nothing is written outside what was granted. And a peer that sends anything.
+//! UC and UD over a network that loses, duplicates, reorders and corrupts: each message arrives
+//! whole or not at all, UC's in order and once; every send completes; nothing is written outside
+//! what was granted. And a peer that sends anything.
 //!
 //! `PROPTEST_CASES` sets the number of cases of each property.
 
@@ -135,7 +136,8 @@ impl Side {
         f(&mut self.qp, &mut host)
     }
 
-    /// Only a packet that says so beforehand takes a receive; false: it did not although there was one.
+    /// Only a packet that says so beforehand takes a receive; false: it did not although there was
+    /// one.
     fn take(&mut self, bytes: &[u8], by_memory: Option<PathMtu>, gone: bool) -> bool {
         let front = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
         let parsed = match by_memory {
@@ -206,7 +208,8 @@ fn ud(qpn: u32) -> QueuePair {
     QueuePair::Ud(qp)
 }
 
-/// Sends `messages` from one to another over the network; gives both as they are at the end, when all has arrived.
+/// Sends `messages` from one to another over the network; gives both as they are at the end, when
+/// all has arrived.
 fn run(
     mut from: Side,
     mut to: Side,
@@ -329,7 +332,8 @@ fn received(to: &Side, wr_id: u64, skip: u64, len: u64) -> &[u8] {
     &to.memory.regions[0].bytes[at..at + len as usize]
 }
 
-/// The SEND (or, of the immediate, any message) that a completion belongs to: the first from `next` on that fits.
+/// The SEND (or, of the immediate, any message) that a completion belongs to: the first from `next`
+/// on that fits.
 fn uc_case(messages: &[Message], impairments: Impairments, seed: u64, psn: u32) {
     let harmless =
         impairments.loss == 0.0 && impairments.corrupt == 0.0 && impairments.reorder == 0.0;
@@ -501,7 +505,8 @@ fn absurd(rng: &mut fastrand::Rng, expected: Psn, service: Service) -> Vec<u8> {
     bytes
 }
 
-/// Any packets whatever: no panic, no byte outside the receives and the open region, no receive lost or done twice.
+/// Any packets whatever: no panic, no byte outside the receives and the open region, no receive
+/// lost or done twice.
 #[test]
 fn a_hostile_peer_reaches_only_what_was_granted() {
     let packets: u64 = std::env::var("HOSTILE_PACKETS")

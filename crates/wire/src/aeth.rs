@@ -14,7 +14,8 @@ pub struct Aeth {
 pub enum Syndrome {
     /// Positive acknowledge.
     Ack {
-        /// Five-bit credit code ([`credit_count`]); [`CREDITS_INVALID`] where the responder does no flow control.
+        /// Five-bit credit code ([`credit_count`]); [`CREDITS_INVALID`] where the responder does no
+        /// flow control.
         credits: u8,
     },
     /// Receiver not ready.
@@ -138,7 +139,8 @@ impl NakCode {
     }
 }
 
-/// The time an RNR NAK asks the requester to wait, in nanoseconds (IBTA table 45). Only the low five bits count.
+/// The time an RNR NAK asks the requester to wait, in nanoseconds (IBTA table 45). Only the low
+/// five bits count.
 #[inline]
 pub const fn rnr_timer_ns(code: u8) -> u64 {
     /// In units of 10 microseconds.
@@ -153,7 +155,8 @@ pub const fn rnr_timer_ns(code: u8) -> u64 {
     }
 }
 
-/// Receives that a credit code stands for (IBTA table 46); `None` for [`CREDITS_INVALID`]. Only the low five bits count.
+/// Receives that a credit code stands for (IBTA table 46); `None` for [`CREDITS_INVALID`]. Only the
+/// low five bits count.
 #[inline]
 pub const fn credit_count(code: u8) -> Option<u32> {
     match code & 0x1f {

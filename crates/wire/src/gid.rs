@@ -1,4 +1,5 @@
-//! Global identifiers. A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 mapped into `::ffff:0:0/96`.
+//! Global identifiers. A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 mapped into
+//! `::ffff:0:0/96`.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};

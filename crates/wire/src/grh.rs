@@ -1,4 +1,5 @@
-//! The global routing header (IBTA 8.3) and the 40 bytes in front of every UD receive (IBTA 11.4.1.2, annex A17.9).
+//! The global routing header (IBTA 8.3) and the 40 bytes in front of every UD receive (IBTA
+//! 11.4.1.2, annex A17.9).
 
 use crate::ip::{IpError, Ipv4Header, Ipv6Header};
 
@@ -73,7 +74,8 @@ impl UdPrefix {
     /// Length in bytes.
     pub const LEN: usize = 40;
 
-    /// Reads the prefix. It is an IPv6 header if its first four bits are 6, as programs tell them apart.
+    /// Reads the prefix. It is an IPv6 header if its first four bits are 6, as programs tell them
+    /// apart.
     ///
     /// # Errors
     /// See [`Ipv4Header::parse`].

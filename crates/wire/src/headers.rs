@@ -1,8 +1,9 @@
-//! The BTH and the extension headers (IBTA 9.2 and 9.3; XRCETH: annex A14, FETH: annex A19), except the [`Aeth`](crate::Aeth).
+//! The BTH and the extension headers (IBTA 9.2 and 9.3; XRCETH: annex A14, FETH: annex A19), except
+//! the [`Aeth`](crate::Aeth).
 //!
-//! Each is a small struct of valid values with `LEN`, `parse` and `emit`. All numbers are big endian on the wire.
-//! Reserved bits are sent as zero and ignored on receipt. `emit` writes to the front of its output and panics if that
-//! is shorter than `LEN`.
+//! Each is a small struct of valid values with `LEN`, `parse` and `emit`. All numbers are big
+//! endian on the wire. Reserved bits are sent as zero and ignored on receipt. `emit` writes to the
+//! front of its output and panics if that is shorter than `LEN`.
 
 use crate::{Opcode, PacketError, Psn};
 
@@ -143,7 +144,8 @@ impl Reth {
 /// FLUSH extended header (annex A19).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Feth {
-    /// What is asked for, four bits: [`Feth::GLOBAL`], [`Feth::PERSISTENT`], or both; the others are reserved.
+    /// What is asked for, four bits: [`Feth::GLOBAL`], [`Feth::PERSISTENT`], or both; the others
+    /// are reserved.
     pub placement: u8,
     /// For which bytes, two bits: [`Feth::RANGE`] or [`Feth::REGION`]; the others are reserved.
     pub selectivity: u8,
@@ -321,7 +323,8 @@ impl Deth {
     }
 }
 
-/// Reliable datagram extended header. No device of today has the service; here so that a dissector can skip it.
+/// Reliable datagram extended header. No device of today has the service; here so that a dissector
+/// can skip it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Rdeth {
     /// End-to-end context, 24 bits.

@@ -1,12 +1,13 @@
-//! The invariant CRC of RoCEv2 (IBTA annex A17.3.3): CRC-32 over the IP and UDP headers and the packet, with everything
-//! that may change on the way set to ones.
+//! The invariant CRC of RoCEv2 (IBTA annex A17.3.3): CRC-32 over the IP and UDP headers and the
+//! packet, with everything that may change on the way set to ones.
 //!
-//! Three facts make it cheap here. CRC is affine, so what the two length fields, the identification and the DF bit
-//! contribute is looked up and xored in, and the constant part of the headers is summed once per flow. The byte of the
-//! BTH that is masked (FECN, BECN, reserved) is masked by changing the initial state, so the packet is summed in place
-//! by one call. And since the contribution of the identification of a received IPv4 packet, which a UDP socket does
-//! not tell, fills only 16 bits of a 32-bit difference, it can be solved for: that the other 16 bits vanish is the
-//! check that remains.
+//! Three facts make it cheap here. CRC is affine, so what the two length fields, the identification
+//! and the DF bit contribute is looked up and xored in, and the constant part of the headers is
+//! summed once per flow. The byte of the BTH that is masked (FECN, BECN, reserved) is masked by
+//! changing the initial state, so the packet is summed in place by one call. And since the
+//! contribution of the identification of a received IPv4 packet, which a UDP socket does not tell,
+//! fills only 16 bits of a 32-bit difference, it can be solved for: that the other 16 bits vanish
+//! is the check that remains.
 
 mod gf2;
 
@@ -60,7 +61,8 @@ pub enum IcrcError {
     Length,
     /// The ICRC does not fit, whatever the IP header was.
     Mismatch,
-    /// The ICRC fits, but only with an IP header that this peer does not send ([`FlowIds`](crate::FlowIds)).
+    /// The ICRC fits, but only with an IP header that this peer does not send
+    /// ([`FlowIds`](crate::FlowIds)).
     Unlikely,
 }
 
@@ -78,7 +80,8 @@ impl fmt::Display for IcrcError {
 
 impl core::error::Error for IcrcError {}
 
-/// The ICRC of `bytes`: BTH up to the last pad byte. `ip_id` and `dont_fragment` matter over IPv4 alone.
+/// The ICRC of `bytes`: BTH up to the last pad byte. `ip_id` and `dont_fragment` matter over IPv4
+/// alone.
 ///
 /// For more than one packet of a flow, keep an [`IcrcContext`].
 pub fn icrc(flow: &Flow, ip_id: u16, dont_fragment: bool, bytes: &[u8]) -> u32 {
@@ -102,7 +105,8 @@ pub fn check(flow: &Flow, bytes_with_icrc: &[u8], expected_id: u16) -> Result<Ic
 }
 
 impl Bth {
-    /// The destination QPN of a packet with its ICRC; `None`: it is too short for a BTH and an ICRC.
+    /// The destination QPN of a packet with its ICRC; `None`: it is too short for a BTH and an
+    /// ICRC.
     #[inline]
     pub fn dest_qpn_of_sealed(packet: &[u8]) -> Option<u32> {
         Bth::dest_qpn(&packet[..packet.len().checked_sub(ICRC_LEN)?])
@@ -147,7 +151,8 @@ impl IcrcContext {
         crc.finalize()
     }
 
-    /// As [`IcrcContext::icrc`], of a packet that lies in pieces. The first piece holds at least the BTH.
+    /// As [`IcrcContext::icrc`], of a packet that lies in pieces. The first piece holds at least
+    /// the BTH.
     pub fn icrc_parts(&self, ip_id: u16, dont_fragment: bool, parts: &[&[u8]]) -> u32 {
         let len = parts.iter().map(|part| part.len()).sum();
         let masked = parts.first().and_then(|bth| bth.get(4)).copied();
@@ -170,9 +175,9 @@ impl IcrcContext {
 
     /// Checks a received packet: BTH up to and including the ICRC.
     ///
-    /// `expected_id` is the IPv4 identification tried first; any other is solved for. DF set and an IHL of 5 are
-    /// assumed. Over IPv4 a random corruption passes with a probability of 2^-16: receivers use
-    /// [`FlowIds::check`](crate::FlowIds::check). A single flipped bit never passes.
+    /// `expected_id` is the IPv4 identification tried first; any other is solved for. DF set and an
+    /// IHL of 5 are assumed. Over IPv4 a random corruption passes with a probability of 2^-16:
+    /// receivers use [`FlowIds::check`](crate::FlowIds::check). A single flipped bit never passes.
     ///
     /// # Errors
     /// See [`IcrcError`].
@@ -190,8 +195,9 @@ impl IcrcContext {
 
     /// As [`IcrcContext::check`], but finds out whether DF is set, too.
     ///
-    /// Not a check to rely on alone: two bits of a long packet, 1564 and 14855 places behind the identification, pass for DF
-    /// when flipped. [`FlowIds::check`](crate::FlowIds::check) knows whether the peer sets DF and sees through that.
+    /// Not a check to rely on alone: two bits of a long packet, 1564 and 14855 places behind the
+    /// identification, pass for DF when flipped. [`FlowIds::check`](crate::FlowIds::check) knows
+    /// whether the peer sets DF and sees through that.
     ///
     /// # Errors
     /// See [`IcrcError`].
@@ -212,7 +218,8 @@ impl IcrcContext {
         if !self.v4 {
             return Err(IcrcError::Mismatch);
         }
-        // Moved back to where the ID lies, a difference of IDs fills the high half of the register and nothing else.
+        // Moved back to where the ID lies, a difference of IDs fills the high half of the register
+        // and nothing else.
         let moved = gf2::multiply(difference, gf2::back_to_id(bytes.len()));
         for (df, moved) in [(true, moved), (false, moved ^ gf2::DF_AT_ID)] {
             if moved & 0xffff == 0 {
@@ -227,8 +234,8 @@ impl IcrcContext {
         Err(IcrcError::Mismatch)
     }
 
-    /// Checks a received packet whose IP header is known: all 32 bits of the ICRC have to be right. Over IPv6 nothing is made
-    /// of `header`.
+    /// Checks a received packet whose IP header is known: all 32 bits of the ICRC have to be right.
+    /// Over IPv6 nothing is made of `header`.
     ///
     /// # Errors
     /// See [`IcrcError`].
@@ -248,8 +255,8 @@ impl IcrcContext {
         self.v4
     }
 
-    /// A hasher in the state in which it has seen all that precedes the BTH of a packet of `len` bytes whose byte 4 is
-    /// `masked`, prepared such that this byte counts as ones.
+    /// A hasher in the state in which it has seen all that precedes the BTH of a packet of `len`
+    /// bytes whose byte 4 is `masked`, prepared such that this byte counts as ones.
     #[inline]
     fn hasher(
         &self,

@@ -1,4 +1,5 @@
-//! IP and UDP headers around a packet, as they appear in captures: written for pcap records, read back from them.
+//! IP and UDP headers around a packet, as they appear in captures: written for pcap records, read
+//! back from them.
 //!
 //! Sockets neither need nor show these bytes; the ICRC depends on them all the same ([`Flow`]).
 
@@ -40,7 +41,8 @@ impl Ipv4Header {
     /// Length in bytes.
     pub const LEN: usize = 20;
 
-    /// Reads the header. The checksum is not looked at: captures on the sender may hold an unfinished one.
+    /// Reads the header. The checksum is not looked at: captures on the sender may hold an
+    /// unfinished one.
     ///
     /// # Errors
     /// [`IpError::Version`], [`IpError::Options`] or [`IpError::Fragment`].
@@ -218,10 +220,11 @@ impl IpUdp {
         }
     }
 
-    /// Writes the headers of a packet with this UDP payload to the front of `out`; returns [`IpUdp::header_len`].
+    /// Writes the headers of a packet with this UDP payload to the front of `out`; returns
+    /// [`IpUdp::header_len`].
     ///
-    /// The IPv4 header's checksum is right. The UDP checksum is 0 over IPv4 and right over IPv6, where a dissector
-    /// takes offence at 0.
+    /// The IPv4 header's checksum is right. The UDP checksum is 0 over IPv4 and right over IPv6,
+    /// where a dissector takes offence at 0.
     ///
     /// # Panics
     /// If `out` is shorter than the headers.
@@ -273,8 +276,8 @@ impl IpUdp {
         at + UDP_LEN
     }
 
-    /// Reads an IP packet; returns the headers and the UDP payload. Bytes behind the IP length (Ethernet padding) are
-    /// left out, checksums are not looked at.
+    /// Reads an IP packet; returns the headers and the UDP payload. Bytes behind the IP length
+    /// (Ethernet padding) are left out, checksums are not looked at.
     ///
     /// # Errors
     /// See [`IpError`].
@@ -285,7 +288,8 @@ impl IpUdp {
         Ok((found, payload))
     }
 
-    /// Length of the headers that a packet has which [parses](IpUdp::parse_front): its IPv6 header may hold IPv4-mapped addresses.
+    /// Length of the headers that a packet has which [parses](IpUdp::parse_front): its IPv6 header
+    /// may hold IPv4-mapped addresses.
     #[inline]
     pub fn len_of(front: &[u8]) -> usize {
         match front.first().map(|first| first >> 4) {
@@ -294,8 +298,9 @@ impl IpUdp {
         }
     }
 
-    /// The same for a packet of `len` bytes of which only the `front` is at hand, [`IpUdp::MAX_LEN`] bytes or all that there is;
-    /// returns the headers and the length of the UDP payload, all of which lies within `len`.
+    /// The same for a packet of `len` bytes of which only the `front` is at hand,
+    /// [`IpUdp::MAX_LEN`] bytes or all that there is; returns the headers and the length of the UDP
+    /// payload, all of which lies within `len`.
     ///
     /// # Errors
     /// See [`IpError`].

@@ -1,15 +1,18 @@
 //! What a RoCEv2 packet is: headers, opcodes, the invariant CRC.
 //!
-//! Formats only: no I/O, no clock, no allocation, no `unsafe`. The crate builds without an operating system.
+//! Formats only: no I/O, no clock, no allocation, no `unsafe`. The crate builds without an
+//! operating system.
 //!
-//! A packet is decoded in two steps. [`Bth::parse`] needs the first twelve bytes and says which queue pair the packet
-//! is for; [`Packet::parse`] then reads the extension headers that the opcode asks for and finds the payload. Both take
-//! the bytes from the first byte of the BTH up to the last pad byte: whoever receives the packet checks and cuts off
-//! the ICRC first ([`check`], [`IcrcContext::check`]).
+//! A packet is decoded in two steps. [`Bth::parse`] needs the first twelve bytes and says which
+//! queue pair the packet is for; [`Packet::parse`] then reads the extension headers that the opcode
+//! asks for and finds the payload. Both take the bytes from the first byte of the BTH up to the
+//! last pad byte: whoever receives the packet checks and cuts off the ICRC first ([`check`],
+//! [`IcrcContext::check`]).
 //!
 //! # Panics
-//! No function of this crate panics because of the *contents* of its input, nor because a slice to parse is short. The
-//! functions that write headers panic when the output slice is too short, which is the caller's own arithmetic.
+//! No function of this crate panics because of the *contents* of its input, nor because a slice to
+//! parse is short. The functions that write headers panic when the output slice is too short, which
+//! is the caller's own arithmetic.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! Path MTU: the most payload one packet carries.
 
-/// Path MTU. The discriminant is the code in `ibv_qp_attr::path_mtu` and in connection-manager messages.
+/// Path MTU. The discriminant is the code in `ibv_qp_attr::path_mtu` and in connection-manager
+/// messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the number is the payload in bytes")]
@@ -47,8 +48,8 @@ impl PathMtu {
         self as u32
     }
 
-    /// The largest that fits a network interface of this MTU once 80 bytes are set aside for IP, UDP and RoCE headers,
-    /// which is how Soft-RoCE chooses; [`PathMtu::M256`] where none fits.
+    /// The largest that fits a network interface of this MTU once 80 bytes are set aside for IP,
+    /// UDP and RoCE headers, which is how Soft-RoCE chooses; [`PathMtu::M256`] where none fits.
     pub fn largest_for_netdev(mtu: u32) -> PathMtu {
         let room = mtu.saturating_sub(80) as usize;
         Self::ALL

@@ -1,6 +1,8 @@
-//! BTH opcodes (IBTA 9.2.1, table 38; XRC: annex A14; CNP: annex A17; FLUSH and ATOMIC WRITE: annex A19).
+//! BTH opcodes (IBTA 9.2.1, table 38; XRC: annex A14; CNP: annex A17; FLUSH and ATOMIC WRITE: annex
+//! A19).
 
-/// The opcode byte of a BTH. Any value is representable; [`Opcode::operation`] says whether it means something.
+/// The opcode byte of a BTH. Any value is representable; [`Opcode::operation`] says whether it
+/// means something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Opcode(pub u8);
 
@@ -90,7 +92,8 @@ impl Service {
 }
 
 impl Opcode {
-    /// The congestion notification packet. It has no [`Operation`]; whoever handles it compares the opcode.
+    /// The congestion notification packet. It has no [`Operation`]; whoever handles it compares the
+    /// opcode.
     pub const CNP: Opcode = Opcode(0x81);
 
     /// The opcode of `operation` over `service`, also where the specification defines none.
@@ -105,7 +108,8 @@ impl Opcode {
         Service::from_code(self.0 >> 5)
     }
 
-    /// The operation; `None` where the code point is reserved or its service does not define the operation.
+    /// The operation; `None` where the code point is reserved or its service does not define the
+    /// operation.
     #[inline]
     pub const fn operation(self) -> Option<Operation> {
         let Some(operation) = Operation::from_code(self.0 & 0x1f) else {

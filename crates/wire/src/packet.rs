@@ -1,6 +1,8 @@
-//! Whole packets: which extension headers an opcode has, in which order, and where the payload lies (IBTA 9.2, 9.4).
+//! Whole packets: which extension headers an opcode has, in which order, and where the payload lies
+//! (IBTA 9.2, 9.4).
 //!
-//! One table says which headers follow the BTH; reading and writing both go by it, so they cannot disagree.
+//! One table says which headers follow the BTH; reading and writing both go by it, so they cannot
+//! disagree.
 
 use crate::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, PathMtu, Rdeth, Reth,
@@ -21,8 +23,8 @@ pub struct Packet<'a> {
     pub bth: Bth,
     /// Extension headers: exactly those that the opcode has.
     pub ext: Ext,
-    /// What follows the headers, without pad bytes. An operation that carries no payload may still come with bytes
-    /// here (Soft-RoCE accepts such ACKs); a receiver ignores them.
+    /// What follows the headers, without pad bytes. An operation that carries no payload may still
+    /// come with bytes here (Soft-RoCE accepts such ACKs); a receiver ignores them.
     pub payload: Payload<'a>,
 }
 
@@ -31,14 +33,15 @@ pub struct Packet<'a> {
 pub enum Payload<'a> {
     /// Its bytes.
     Here(&'a [u8]),
-    /// It came by memory and still lies there: bytes `from..from + len` of the packet, counted from its BTH. Whoever
-    /// handed the packet over can say more.
+    /// It came by memory and still lies there: bytes `from..from + len` of the packet, counted from
+    /// its BTH. Whoever handed the packet over can say more.
     Elsewhere {
         /// Where in the packet it begins.
         from: usize,
         /// Bytes.
         len: usize,
-        /// The sender's path MTU: over the wire each of its packets but the last of a message would have had so many.
+        /// The sender's path MTU: over the wire each of its packets but the last of a message would
+        /// have had so many.
         mtu: PathMtu,
     },
 }
@@ -145,9 +148,11 @@ impl fmt::Display for PacketError {
 impl core::error::Error for PacketError {}
 
 impl<'a> Packet<'a> {
-    /// Decodes a packet: `bytes` from the first byte of the BTH up to the last pad byte, without ICRC.
+    /// Decodes a packet: `bytes` from the first byte of the BTH up to the last pad byte, without
+    /// ICRC.
     ///
-    /// The payload need not end at a multiple of four; pad bytes need not be zero (a receiver has no use for them).
+    /// The payload need not end at a multiple of four; pad bytes need not be zero (a receiver has
+    /// no use for them).
     ///
     /// # Errors
     /// One [`PacketError`] per cause, in the order version, opcode, length, pad.
@@ -167,8 +172,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Decodes a packet of `len` bytes of which only the `front` is here, [`MAX_HEADER_LEN`] bytes of it or all; its
-    /// payload is elsewhere, and comes from who has that path MTU.
+    /// Decodes a packet of `len` bytes of which only the `front` is here, [`MAX_HEADER_LEN`] bytes
+    /// of it or all; its payload is elsewhere, and comes from who has that path MTU.
     ///
     /// # Errors
     /// As [`Packet::parse`], and [`PacketError::TooLong`].
@@ -198,8 +203,8 @@ impl<'a> Packet<'a> {
         header_len(self.bth.opcode) + self.payload.len() + usize::from(self.bth.pad & 3)
     }
 
-    /// Writes headers, payload and `bth.pad` zero bytes to the front of `out`; returns [`Packet::wire_len`]. In place of a
-    /// payload that is elsewhere it writes nothing.
+    /// Writes headers, payload and `bth.pad` zero bytes to the front of `out`; returns
+    /// [`Packet::wire_len`]. In place of a payload that is elsewhere it writes nothing.
     ///
     /// # Panics
     /// If `out` is shorter than that.
@@ -250,8 +255,8 @@ impl Ext {
         rdeth: None,
     };
 
-    /// Reads what the layout has. As one expression: what is put together piece by piece and then moved as a whole waits for
-    /// its own stores.
+    /// Reads what the layout has. As one expression: what is put together piece by piece and then
+    /// moved as a whole waits for its own stores.
     #[inline(always)]
     fn parse(layout: Layout, headers: &[u8]) -> Ext {
         let rest = &mut { headers };
@@ -278,10 +283,12 @@ pub(crate) fn unpadded(behind_headers: usize, bth: &Bth) -> Result<usize, Packet
         .ok_or(PacketError::BadPad)
 }
 
-/// Writes the BTH and the extension headers of `bth.opcode` to the front of `out`; returns how many bytes they take.
+/// Writes the BTH and the extension headers of `bth.opcode` to the front of `out`; returns how many
+/// bytes they take.
 ///
-/// `bth.pad` is written as it is: set it to [`pad_len`] of the payload. `ext` should hold what the opcode needs (a
-/// missing header is written as its default, one that the opcode does not have is left out; a debug build panics).
+/// `bth.pad` is written as it is: set it to [`pad_len`] of the payload. `ext` should hold what the
+/// opcode needs (a missing header is written as its default, one that the opcode does not have is
+/// left out; a debug build panics).
 ///
 /// # Panics
 /// If `out` is shorter than [`header_len`] of the opcode.
@@ -337,7 +344,8 @@ pub fn emit(bth: &Bth, ext: &Ext, out: &mut [u8]) -> usize {
     at
 }
 
-/// Length of the BTH and the extension headers of `opcode`; of the BTH alone where the opcode means nothing.
+/// Length of the BTH and the extension headers of `opcode`; of the BTH alone where the opcode means
+/// nothing.
 #[inline]
 pub fn header_len(opcode: Opcode) -> usize {
     static LENGTHS: [u8; 256] = Layout::LENGTHS;

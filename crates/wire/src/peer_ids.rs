@@ -1,19 +1,21 @@
 //! Which IPv4 identifications a receiver believes that its UDP socket did not tell.
 //!
 //! The ICRC covers the identification of the IP header. Who does not see it can only solve for it
-//! ([`IcrcContext::check_any_df`]), and each identification that he would believe is one more value of the ICRC
-//! that passes: a random corruption is delivered with a probability of 2^-32 times their number. So he believes as
-//! few as honest senders allow.
+//! ([`IcrcContext::check_any_df`]), and each identification that he would believe is one more value
+//! of the ICRC that passes: a random corruption is delivered with a probability of 2^-32 times
+//! their number. So he believes as few as honest senders allow.
 //!
 //! # What senders do
-//! * **They start over**: rnic, and whoever sends from an unconnected socket with DF, sends 0 in a datagram of its own and
-//!   0, 1, 2, ... in a GSO batch.
-//! * **They count** on from packet to packet: Linux's Soft-RoCE by one counter for each pair of addresses, which also jumps
-//!   ahead by chance when it was idle; others by one counter for each flow.
+//! * **They start over**: rnic, and whoever sends from an unconnected socket with DF, sends 0 in a
+//!   datagram of its own and 0, 1, 2, ... in a GSO batch.
+//! * **They count** on from packet to packet: Linux's Soft-RoCE by one counter for each pair of
+//!   addresses, which also jumps ahead by chance when it was idle; others by one counter for each
+//!   flow.
 //! * Some send always the same one, or random ones; some send without DF.
 //!
 //! # What is believed
-//! Each flow remembers what it did last, and each source address what its flows do, which is what a new flow is expected to do.
+//! Each flow remembers what it did last, and each source address what its flows do, which is what a
+//! new flow is expected to do.
 //!
 //! | sender | always believed | how many | also, while there is [`Leeway`] |
 //! | --- | --- | --- | --- |
@@ -21,41 +23,49 @@
 //! | counts | from two behind the last of the flow or of the source to eight ahead, and one more for each millisecond since, up to 1000 | 11, 22 with both, and those | any |
 //! | not known | 0 to 3 | 4 | any with DF |
 //!
-//! A packet with any other identification is refused, and is a doubt. In a batch, three ahead of one that was refused are believed, too
-//! (so n is 10 at most). Else the sender may have changed its habit, or was idle for longer: then the next packet of the flow is believed
-//! if it lies ahead of the doubtful one, by no more than 64 and one for each millisecond since, and so is the fourth in a row whatever
-//! it has, which is sooner than a queue pair gives up. A packet whose ICRC does not hold at all ends such a doubt, and so does one that is
-//! believed. To be delivered that way, corruptions have to pass 16 bits twice in a row, and 10 more if they are near to each other; right
-//! behind an honest packet that was refused, 26 bits. DF is a habit, too: without it counts as another identification.
+//! A packet with any other identification is refused, and is a doubt. In a batch, three ahead of
+//! one that was refused are believed, too (so n is 10 at most). Else the sender may have changed
+//! its habit, or was idle for longer: then the next packet of the flow is believed if it lies ahead
+//! of the doubtful one, by no more than 64 and one for each millisecond since, and so is the fourth
+//! in a row whatever it has, which is sooner than a queue pair gives up. A packet whose ICRC does
+//! not hold at all ends such a doubt, and so does one that is believed. To be delivered that way,
+//! corruptions have to pass 16 bits twice in a row, and 10 more if they are near to each other;
+//! right behind an honest packet that was refused, 26 bits. DF is a habit, too: without it counts
+//! as another identification.
 //!
 //! # Leeway
-//! Without corruption there is nothing to be careful about: a sender that was idle, or lost a whole batch, should not lose another
-//! packet. But a corrupted packet that fails its check shows that there is corruption, and it was exposed to all that would have
-//! been believed. That is what is counted: each failure is charged with the identifications that were believed beyond the
-//! ones in the table, and when the account is empty only those are. Good packets fill it slowly, and so does time: one minute is enough
-//! for one packet that may have any, so that a burst of garbage is forgotten.
+//! Without corruption there is nothing to be careful about: a sender that was idle, or lost a whole
+//! batch, should not lose another packet. But a corrupted packet that fails its check shows that
+//! there is corruption, and it was exposed to all that would have been believed. That is what is
+//! counted: each failure is charged with the identifications that were believed beyond the ones in
+//! the table, and when the account is empty only those are. Good packets fill it slowly, and so
+//! does time: one minute is enough for one packet that may have any, so that a burst of garbage is
+//! forgotten.
 //!
 //! # What 32 bits promise
-//! Of C randomly corrupted packets among G good ones, the expected number that is delivered is at most
+//! Of C randomly corrupted packets among G good ones, the expected number that is delivered is at
+//! most
 //!
 //! 2^-32 x (n x C + G / 64) + 2^-16 x M + 2^-10
 //!
-//! in M minutes, with the n of the table, and 2^-32 x C alone where the identification is seen, as over AF_XDP, or there is none,
-//! as over IPv6. The last term is the whole of the initial leeway, and the two before it are what fills it. For 10^8
-//! corrupted packets of a sender that starts over and sends single datagrams that is 0.1. What a CRC finds with certainty (each
-//! burst of up to 32 bits, each change of one bit, and of two or three bits in a packet of usual length) is certain only with n = 1; else
-//! it is certain for single bits, and for the rest as likely as for random corruption.
+//! in M minutes, with the n of the table, and 2^-32 x C alone where the identification is seen, as
+//! over AF_XDP, or there is none, as over IPv6. The last term is the whole of the initial leeway,
+//! and the two before it are what fills it. For 10^8 corrupted packets of a sender that starts over
+//! and sends single datagrams that is 0.1. What a CRC finds with certainty (each burst of up to 32
+//! bits, each change of one bit, and of two or three bits in a packet of usual length) is certain
+//! only with n = 1; else it is certain for single bits, and for the rest as likely as for random
+//! corruption.
 //!
-//! A fault that changes packet after packet in the same way is one random corruption, not many: CRCs are linear, so all of them pass
-//! or none. One whose packets all look as if the sender had changed its habit is believed in the end, which has a probability of
-//! 2^-16 for each such fault.
+//! A fault that changes packet after packet in the same way is one random corruption, not many:
+//! CRCs are linear, so all of them pass or none. One whose packets all look as if the sender had
+//! changed its habit is believed in the end, which has a probability of 2^-16 for each such fault.
 //!
 //! None of this is a defence against a sender who means harm: everybody can compute an ICRC.
 
 use crate::{IcrcContext, IcrcError, IcrcOk};
 
-/// How far ahead of the last identification the next may be where batches start over: so many packets but one may be lost
-/// in a row within a batch.
+/// How far ahead of the last identification the next may be where batches start over: so many
+/// packets but one may be lost in a row within a batch.
 const BATCH_AHEAD: u16 = 3;
 /// How far behind: of neighbours that changed places.
 const BATCH_BEHIND: u16 = 1;
@@ -64,11 +74,14 @@ const COUNT_AHEAD: u16 = 8;
 const COUNT_BEHIND: u16 = 2;
 /// No GSO batch is longer, so senders that start over stay below.
 const LONGEST_BATCH: u16 = 128;
-/// So many zeros without an identification of [`LONGEST_BATCH`] or more in between: the sender starts over.
+/// So many zeros without an identification of [`LONGEST_BATCH`] or more in between: the sender
+/// starts over.
 const ZEROS: u8 = 2;
-/// Linux's counter jumps by up to one for each millisecond in which it was idle; after so long the sender is not followed any more.
+/// Linux's counter jumps by up to one for each millisecond in which it was idle; after so long the
+/// sender is not followed any more.
 const IDLE_MS: u32 = 1000;
-/// A packet confirms a doubtful one that it follows by so much, and as much more as the counter may have jumped
+/// A packet confirms a doubtful one that it follows by so much, and as much more as the counter may
+/// have jumped
 const SOON: u16 = 64;
 /// in so long: connection requests are repeated after 6 s.
 const REPEATED_MS: u32 = 8000;
@@ -168,7 +181,8 @@ pub struct FlowIds {
     doubted_ms: u32,
 }
 
-/// How many identifications may still be believed beyond the few that are always, until corruption is too likely.
+/// How many identifications may still be believed beyond the few that are always, until corruption
+/// is too likely.
 ///
 /// One account for all sources, so that forged addresses have none of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +197,8 @@ impl Leeway {
     const UNIT: u32 = 64;
     /// What one millisecond adds: in a minute, all identifications that there are.
     const PER_MS: u32 = (1 << 16) * Leeway::UNIT / 60_000 + 1;
-    /// 64 packets of which nothing was known: 2^22 identifications, 2^-10 of all that an ICRC can tell apart.
+    /// 64 packets of which nothing was known: 2^22 identifications, 2^-10 of all that an ICRC can
+    /// tell apart.
     const WHOLE: u32 = (64 << 16) * Leeway::UNIT;
 
     /// None: as after much corruption until now.
@@ -231,8 +246,8 @@ impl FlowIds {
         self.habit.known
     }
 
-    /// Checks a received packet, BTH up to and including the ICRC, of this flow of a source. `now_ms`: milliseconds of a clock that
-    /// may wrap around.
+    /// Checks a received packet, BTH up to and including the ICRC, of this flow of a source.
+    /// `now_ms`: milliseconds of a clock that may wrap around.
     ///
     /// # Errors
     /// See [`IcrcError`].

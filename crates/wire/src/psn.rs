@@ -2,8 +2,8 @@
 
 /// A 24-bit packet sequence number.
 ///
-/// There is no order on a circle, so there is no `Ord`; [`Psn::distance_from`] says how far apart two numbers are as
-/// long as they are less than 2^23 apart. Nothing here can overflow or panic.
+/// There is no order on a circle, so there is no `Ord`; [`Psn::distance_from`] says how far apart
+/// two numbers are as long as they are less than 2^23 apart. Nothing here can overflow or panic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Psn(u32);
 
@@ -58,7 +58,8 @@ impl Psn {
         self.sub(1)
     }
 
-    /// `self - earlier` the short way round, in -2^23..2^23; negative when `self` lies before `earlier`.
+    /// `self - earlier` the short way round, in -2^23..2^23; negative when `self` lies before
+    /// `earlier`.
     #[inline]
     pub const fn distance_from(self, earlier: Psn) -> i32 {
         // Moves bit 23 to the sign bit and back, which extends the sign.

@@ -1,4 +1,5 @@
-//! The packets that are seen most among short messages, decoded in one step: all else is [`Packet`](crate::Packet)'s.
+//! The packets that are seen most among short messages, decoded in one step: all else is
+//! [`Packet`](crate::Packet)'s.
 
 use crate::packet::unpadded;
 use crate::{Aeth, AtomicAckEth, AtomicEth, Bth, Opcode, Operation, Service};
@@ -17,8 +18,8 @@ pub enum Usual<'a> {
 }
 
 impl<'a> Usual<'a> {
-    /// Decodes a packet, BTH to last pad byte. `None`: it is another one, or none at all; [`Packet::parse`](crate::Packet::parse)
-    /// says which.
+    /// Decodes a packet, BTH to last pad byte. `None`: it is another one, or none at all;
+    /// [`Packet::parse`](crate::Packet::parse) says which.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Option<(Bth, Usual<'a>)> {
         const SEND_ONLY: Opcode = Opcode::new(Service::Rc, Operation::SendOnly);

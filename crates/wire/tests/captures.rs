@@ -1,5 +1,5 @@
-//! Every packet of the captures of Linux Soft-RoCE (tests/captures/README.md): decoded, written again byte for byte,
-//! and its ICRC checked with the IPv4 identification known and unknown.
+//! Every packet of the captures of Linux Soft-RoCE (tests/captures/README.md): decoded, written
+//! again byte for byte, and its ICRC checked with the IPv4 identification known and unknown.
 
 use crate::support::captures;
 use rnic_wire::{Bth, FlowIds, Gid, IcrcContext, IcrcError, Leeway, Packet, PacketError, PeerIds};
@@ -54,7 +54,8 @@ fn every_packet_is_written_again_byte_for_byte() {
             *reserved.entry(name.clone()).or_insert(0) += 1;
         }
     }
-    // Crafted on purpose: two with a BTH version, two with a reserved opcode; reserved bits in four.
+    // Crafted on purpose: two with a BTH version, two with a reserved opcode; reserved bits in
+    // four.
     assert_eq!(
         refused,
         BTreeMap::from([
@@ -116,7 +117,8 @@ fn every_icrc_is_right_but_for_those_sent_wrong_on_purpose() {
     assert_eq!(right, 1388);
 }
 
-/// A receiver that has only the socket's view accepts all that Soft-RoCE sends: its IDs are no reason to refuse.
+/// A receiver that has only the socket's view accepts all that Soft-RoCE sends: its IDs are no
+/// reason to refuse.
 #[test]
 fn no_peer_of_the_captures_is_refused() {
     for (name, packets) in captures()

@@ -1,5 +1,5 @@
-//! Messages of the connection manager: those of the captures of Linux (tests/captures/README.md), and laws that hold for
-//! any bytes.
+//! Messages of the connection manager: those of the captures of Linux (tests/captures/README.md),
+//! and laws that hold for any bytes.
 
 use crate::support::captures;
 use proptest::prelude::*;
@@ -164,8 +164,8 @@ fn what_linux_requests() {
     assert_eq!(dreq.remote_qpn, rep.qpn);
 }
 
-/// Resources, private data and reasons (cm_private, cm_reject, cm_rej_nolisten, cm_sidr_nolisten, cm_udaddy,
-/// cm_slow_accept).
+/// Resources, private data and reasons (cm_private, cm_reject, cm_rej_nolisten, cm_sidr_nolisten,
+/// cm_udaddy, cm_slow_accept).
 #[test]
 fn what_applications_say() {
     let private = messages("cm_private_v4");

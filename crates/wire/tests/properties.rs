@@ -255,8 +255,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Each single bit of the packet and of its ICRC: flipped, it is noticed, save for those that are not under the
-    /// ICRC; those change nothing.
+    /// Each single bit of the packet and of its ICRC: flipped, it is noticed, save for those that
+    /// are not under the ICRC; those change nothing.
     #[test]
     fn a_flipped_bit_is_noticed(flow in flows(), ip_id: u16, expected: u16, mut packet in vec(any::<u8>(), 16..1200)) {
         let context = IcrcContext::new(&flow);

@@ -1,4 +1,5 @@
-//! rnic and Soft-RoCE side by side: the same programs in turns over Linux's driver and over rnic, each to itself.
+//! rnic and Soft-RoCE side by side: the same programs in turns over Linux's driver and over rnic,
+//! each to itself.
 //!
 //! - [`plan`] is what is measured, and how a number is found in what a program prints.
 //! - [`one_host`]: two processes of one host. Soft-RoCE does not leave its driver then.
@@ -17,8 +18,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// How long one measurement may take. The longest take 40 seconds in slow hours; what takes so much longer hangs, as Soft-RoCE of
-/// Linux 6.12 does now and then by events, and has no number.
+/// How long one measurement may take. The longest take 40 seconds in slow hours; what takes so much
+/// longer hangs, as Soft-RoCE of Linux 6.12 does now and then by events, and has no number.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Who is measured.

@@ -6,7 +6,8 @@ use std::path::Path;
 /// What a number says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// The median time, in microseconds: one way for SEND and WRITE, there and back for READ and atomics.
+    /// The median time, in microseconds: one way for SEND and WRITE, there and back for READ and
+    /// atomics.
     Microseconds,
     /// MB (2^20 bytes) per second.
     Megabytes,
@@ -65,8 +66,8 @@ impl Measure {
         self.name.contains(part) || self.line().contains(part)
     }
 
-    /// The number, from what the client printed. None: no table; not finite: perftest could not find out its clock's rate, as
-    /// on a machine that is too busy at that moment.
+    /// The number, from what the client printed. None: no table; not finite: perftest could not
+    /// find out its clock's rate, as on a machine that is too busy at that moment.
     pub fn read(&self, text: &str) -> Option<f64> {
         let row = text
             .lines()
@@ -133,7 +134,8 @@ pub fn all(place: Where) -> Vec<Measure> {
         });
     };
     let latency = Unit::Microseconds;
-    // What bare sockets make of a packet as long as that of the first row, which has 28 bytes behind the UDP header.
+    // What bare sockets make of a packet as long as that of the first row, which has 28 bytes
+    // behind the UDP header.
     add(
         "./udp_pingpong",
         "bare UDP, the floor".to_owned(),
@@ -184,7 +186,8 @@ pub fn all(place: Where) -> Vec<Measure> {
         let name = format!("{verb} {}, events", size(bytes));
         add(program, name, latency, bytes, "-e");
     }
-    // The same at a depth: what bare sockets make of READs of 8 B, and of an ACK for some long packets.
+    // The same at a depth: what bare sockets make of READs of 8 B, and of an ACK for some long
+    // packets.
     for depth in [16, 128] {
         let name = format!("bare UDP, each answered, depth {depth}");
         let more = format!("-t {depth}");

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Measures everything: in each round each contestant in turn, so that what else the machine does meets all of them. The
-/// first contestant is the one that the others are compared with. `measure` gives a number, or says why there is none; a number
-/// that is none is asked for again.
+/// Measures everything: in each round each contestant in turn, so that what else the machine does
+/// meets all of them. The first contestant is the one that the others are compared with. `measure`
+/// gives a number, or says why there is none; a number that is none is asked for again.
 ///
 /// # Panics
 /// When the results cannot be written.

@@ -1,7 +1,7 @@
 //! Two virtual machines with two Ethernet links between them: one for Linux's device, one for rnic.
 //!
-//! The second machine waits for orders: one connection for each program, a line of JSON that says what to start, "ready" when
-//! it listens, and another line of JSON when it has ended.
+//! The second machine waits for orders: one connection for each program, a line of JSON that says
+//! what to start, "ready" when it listens, and another line of JSON when it has ended.
 
 use super::plan::Measure;
 use super::{Contestant, PATIENCE, table};

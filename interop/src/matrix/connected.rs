@@ -9,7 +9,8 @@ use rnic_programs::pair::Outcome;
 use rnic_programs::process::GLANCE;
 use std::time::{Duration, Instant};
 
-/// A server and a client. In their words `{server}` and `{client}` stand for addresses, `{port}` for the port.
+/// A server and a client. In their words `{server}` and `{client}` stand for addresses, `{port}`
+/// for the port.
 #[derive(Clone, Copy)]
 struct Meeting {
     server: &'static str,
@@ -96,7 +97,8 @@ fn case(name: &str, meeting: Meeting) -> Case {
     })
 }
 
-/// One dies; the other ends within the time that the protocol takes to find out, and the next pair works.
+/// One dies; the other ends within the time that the protocol takes to find out, and the next pair
+/// works.
 fn killed(lab: &Lab, way: Way, who: &str) {
     let quiet = meeting(
         "./connected {port}",
@@ -237,7 +239,8 @@ pub fn add(cases: &mut Vec<Case>) {
     ] {
         let server: &'static str = format!("{line} -p {{port}}").leak();
         let client: &'static str = format!("{line} -p {{port}} {{server}}").leak();
-        // It listens among connections for UD, too. The server of a READ or an atomic prints no table.
+        // It listens among connections for UD, too. The server of a READ or an atomic prints no
+        // table.
         let perftest = meeting(server, client, " Test");
         // perftest 4.5 resolves no IPv6 address with -R.
         cases.push(case(line, perftest).only(&V4));

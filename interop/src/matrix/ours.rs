@@ -35,7 +35,8 @@ enum Network {
     PastTheStack,
 }
 
-/// rnic's packets did pass the stack; over IPv4 its rows left in one piece, by the kernel if that does it for such a card.
+/// rnic's packets did pass the stack; over IPv4 its rows left in one piece, by the kernel if that
+/// does it for such a card.
 fn past_the_stack(outcome: &Outcome, way: Way) {
     let rnic = match way.client {
         End::Rnic => &outcome.client,

@@ -15,8 +15,8 @@ fn try_it(
     args: &[&str],
     sizes: &[u64],
 ) -> Outcome {
-    // 1 s until something is sent again: an emulated processor on a busy machine takes 15 ms for a packet, and a queue pair
-    // may have to wait for 250 packets of the others.
+    // 1 s until something is sent again: an emulated processor on a busy machine takes 15 ms for a
+    // packet, and a queue pair may have to wait for 250 packets of the others.
     let pair = Pair {
         program,
         args: ["-F", "-u", "18"]
@@ -35,8 +35,8 @@ fn try_it(
 fn case(program: &'static str, args: &str, sizes: Vec<u64>) -> Case {
     let mut args = args.to_owned();
     if program.contains("read") || program.contains("atomic") {
-        // perftest asks its own device for as many READs at once as the peer's says it can: 128 for Soft-RoCE, while rnic,
-        // as a ConnectX, has 16.
+        // perftest asks its own device for as many READs at once as the peer's says it can: 128 for
+        // Soft-RoCE, while rnic, as a ConnectX, has 16.
         args.push_str(" -o 16");
     }
     Case::new(format!("{program} {args}"), move |lab, way| {
@@ -45,7 +45,8 @@ fn case(program: &'static str, args: &str, sizes: Vec<u64>) -> Case {
     })
 }
 
-/// What is lost on the way to the server it asks for by NAK 0, and the client hears that: by the counters of both.
+/// What is lost on the way to the server it asks for by NAK 0, and the client hears that: by the
+/// counters of both.
 fn sequence_naks(lab: &Lab, way: Way) {
     lab.disturb(&[way.client], LOSSY);
     let linux = match way.server() {
@@ -78,7 +79,8 @@ fn datagram_sizes() -> Vec<u64> {
 }
 
 pub fn add(cases: &mut Vec<Case>) {
-    // Few of each size: every report costs perftest half a second of finding out its clock's rate, and more here.
+    // Few of each size: every report costs perftest half a second of finding out its clock's rate,
+    // and more here.
     cases.push(case("ib_send_lat", "-a -n 5", all_sizes()));
     cases.push(case("ib_send_bw", "-a -n 5", all_sizes()));
     cases.push(case("ib_write_lat", "-a -n 5", all_sizes()));
@@ -99,7 +101,8 @@ pub fn add(cases: &mut Vec<Case>) {
         }
     }
 
-    // What the core subset has of it: each verb, each service, both directions, both families, many packets a message.
+    // What the core subset has of it: each verb, each service, both directions, both families, many
+    // packets a message.
     cases.push(case("ib_send_lat", "-n 500", vec![2]).core(&DIAGONAL));
     cases.push(case("ib_send_bw", "-s 65536 -n 100", vec![65536]).core(&OTHER_DIAGONAL));
     cases.push(case("ib_write_bw", "-s 65536 -n 100", vec![65536]).core(&DIAGONAL));

@@ -56,7 +56,8 @@ constants! {
     RAI_FAMILY = 1 << 3;
 }
 
-// What rdma-core 60 and later append to the enums: events that a program raises itself, and names as addresses.
+// What rdma-core 60 and later append to the enums: events that a program raises itself, and names
+// as addresses.
 pub const RDMA_CM_EVENT_ADDRINFO_RESOLVED: c_uint = 16;
 pub const RDMA_CM_EVENT_ADDRINFO_ERROR: c_uint = 17;
 pub const RDMA_CM_EVENT_USER: c_uint = 18;

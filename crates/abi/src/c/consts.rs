@@ -13,7 +13,8 @@ macro_rules! constants {
 }
 pub(crate) use constants;
 
-/// What the newest headers have and the oldest that we are tested against have not; see docs/symbols.md.
+/// What the newest headers have and the oldest that we are tested against have not; see
+/// docs/symbols.md.
 #[allow(dead_code, reason = "the layout test has no use for them")]
 pub mod newest {
     pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC: u32 = 1 << 2;

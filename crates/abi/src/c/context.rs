@@ -11,10 +11,12 @@ use super::{
     ibv_xrcd_init_attr,
 };
 
-/// A slot of the table that this library leaves empty; NULL answers EOPNOTSUPP in the inline wrappers.
+/// A slot of the table that this library leaves empty; NULL answers EOPNOTSUPP in the inline
+/// wrappers.
 pub type Absent = *const c_void;
 
-/// `struct ibv_context_ops`: 32 slots, of which 24 are kept for binaries older than any that matters.
+/// `struct ibv_context_ops`: 32 slots, of which 24 are kept for binaries older than any that
+/// matters.
 #[repr(C)]
 pub struct ibv_context_ops {
     pub _compat_0: [Absent; 7],
@@ -52,8 +54,8 @@ pub struct ibv_context {
 assert_layout!(ibv_context, 328, mutex at 280, device @ 0, ops @ 8, cmd_fd @ 264, async_fd @ 268, num_comp_vectors @ 272,
     mutex @ 280, abi_compat @ 320);
 
-/// `struct verbs_context` as of rdma-core 15 to 56. It grows towards lower addresses, so newer programs find by `sz`
-/// that their operations are not there.
+/// `struct verbs_context` as of rdma-core 15 to 56. It grows towards lower addresses, so newer
+/// programs find by `sz` that their operations are not there.
 #[repr(C)]
 pub struct verbs_context {
     pub query_port:

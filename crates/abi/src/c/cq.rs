@@ -40,7 +40,8 @@ pub struct ibv_wc_tm_info {
 }
 assert_layout!(ibv_wc_tm_info, 16);
 
-/// `struct ibv_cq_ex`: an `ibv_cq` followed by the current completion and the functions that read it.
+/// `struct ibv_cq_ex`: an `ibv_cq` followed by the current completion and the functions that read
+/// it.
 #[repr(C)]
 pub struct ibv_cq_ex {
     pub base: ibv_cq,

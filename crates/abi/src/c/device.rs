@@ -182,8 +182,8 @@ pub struct ibv_query_device_ex_input {
 }
 assert_layout!(ibv_query_device_ex_input, 4);
 
-/// `struct ibv_port_attr` as of rdma-core 57; programs compiled against an older one hand in a shorter length, and
-/// those that call the exported `ibv_query_port` own 48 bytes only.
+/// `struct ibv_port_attr` as of rdma-core 57; programs compiled against an older one hand in a
+/// shorter length, and those that call the exported `ibv_query_port` own 48 bytes only.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_port_attr {

@@ -1,9 +1,11 @@
-//! The structures of `<infiniband/verbs.h>` and `<rdma/rdma_cma.h>` as the C compiler lays them out.
+//! The structures of `<infiniband/verbs.h>` and `<rdma/rdma_cma.h>` as the C compiler lays them
+//! out.
 //!
-//! Contract: every type is `repr(C)`, carries its C name and compiles to the very size and offsets of rdma-core 15
-//! to 64 on LP64 Linux. What the headers declare as an enum is a plain integer here, because a C program may store
-//! anything in it. Each file asserts its figures at compile time; `tests/layout.rs` compares them, the signedness of
-//! the scalars and the enum values with the installed headers.
+//! Contract: every type is `repr(C)`, carries its C name and compiles to the very size and offsets
+//! of rdma-core 15 to 64 on LP64 Linux. What the headers declare as an enum is a plain integer
+//! here, because a C program may store anything in it. Each file asserts its figures at compile
+//! time; `tests/layout.rs` compares them, the signedness of the scalars and the enum values with
+//! the installed headers.
 
 pub mod cm;
 pub mod consts;
@@ -25,8 +27,9 @@ pub use wr::*;
 /// Bytes by which a `pthread_mutex_t` is longer than on x86-64: 8 on aarch64.
 pub(crate) const MUTEX_MORE: usize = size_of::<libc::pthread_mutex_t>() - 40;
 
-/// Asserts size and field offsets at compile time. The figures are those of x86-64; where a structure has a mutex, all behind
-/// it lies further on by as much as the mutex is longer elsewhere.
+/// Asserts size and field offsets at compile time. The figures are those of x86-64; where a
+/// structure has a mutex, all behind it lies further on by as much as the mutex is longer
+/// elsewhere.
 macro_rules! assert_layout {
     ($ty:ident, $size:literal, mutex at $mutex:literal $(, $field:ident @ $offset:literal)* $(,)?) => {
         const _: () = {

@@ -28,8 +28,8 @@ assert_layout!(ibv_qp, 160, mutex at 64, context @ 0, qp_context @ 8, pd @ 16, s
 
 /// `struct ibv_qp_ex`: an `ibv_qp` followed by the functions behind `ibv_wr_*`.
 ///
-/// rdma-core 64 appends `wr_flush`, which its inline wrapper calls unchecked, as it will what comes behind it: room for
-/// that is here too.
+/// rdma-core 64 appends `wr_flush`, which its inline wrapper calls unchecked, as it will what comes
+/// behind it: room for that is here too.
 #[repr(C)]
 pub struct ibv_qp_ex {
     pub qp_base: ibv_qp,
@@ -60,7 +60,8 @@ pub struct ibv_qp_ex {
     pub wr_abort: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
     pub wr_atomic_write: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void)>,
     pub wr_flush: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)>,
-    /// Later members of the structure: functions of unknown signature, called by unchecked inline wrappers.
+    /// Later members of the structure: functions of unknown signature, called by unchecked inline
+    /// wrappers.
     pub wr_later: [Option<unsafe extern "C" fn(*mut ibv_qp_ex)>; 19],
 }
 assert_layout!(ibv_qp_ex, 512, mutex at 64, comp_mask @ 160, wr_id @ 168, wr_flags @ 176, wr_atomic_cmp_swp @ 184,

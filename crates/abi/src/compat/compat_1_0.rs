@@ -1,7 +1,8 @@
 //! The verbs of IBVERBS_1.0, from before libibverbs 1.1 (2007), whose structures are other ones.
 //!
-//! They exist so that every version of the real library is there. `ibv_get_device_list@IBVERBS_1.0` says that there are
-//! no devices, so a program that old ends there in good order and never calls the rest.
+//! They exist so that every version of the real library is there. `ibv_get_device_list@IBVERBS_1.0`
+//! says that there are no devices, so a program that old ends there in good order and never calls
+//! the rest.
 
 use core::ffi::{c_int, c_void};
 

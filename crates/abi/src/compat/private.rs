@@ -1,8 +1,9 @@
 //! The private half of libibverbs: what provider libraries (libmlx5, libefa) import from it.
 //!
-//! Those libraries are linked by perftest, UCX and others for their own vendor's devices, and bind all their symbols at
-//! load; their constructors register drivers. So every private symbol exists, under each private version from
-//! that of rdma-core 33 (Debian 11) to that of 65, and refuses quietly: no provider ever drives a device of ours.
+//! Those libraries are linked by perftest, UCX and others for their own vendor's devices, and bind
+//! all their symbols at load; their constructors register drivers. So every private symbol exists,
+//! under each private version from that of rdma-core 33 (Debian 11) to that of 65, and refuses
+//! quietly: no provider ever drives a device of ours.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -164,8 +165,8 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// Conversions from the kernel's structures, for a librdmacm that talks to the kernel's connection manager. Ours does
-/// not, so there is never such a structure to convert.
+/// Conversions from the kernel's structures, for a librdmacm that talks to the kernel's connection
+/// manager. Ours does not, so there is never such a structure to convert.
 extern "C" fn copy_from_kernel(_to: *mut c_void, _from: *mut c_void) {}
 
 export! {

@@ -1,11 +1,12 @@
 //! rsockets: forwarded to the librdmacm of rdma-core.
 //!
-//! Its `rsocket.c` is a whole socket layer of its own upon `rdma_*` and `ibv_*`, all of which it calls by name. So it
-//! runs unmodified on this device: the real library is loaded behind ours, and its calls find our functions (see
-//! [`stock`]). Where no rdma-core is installed, the functions say ENOSYS.
+//! Its `rsocket.c` is a whole socket layer of its own upon `rdma_*` and `ibv_*`, all of which it
+//! calls by name. So it runs unmodified on this device: the real library is loaded behind ours, and
+//! its calls find our functions (see [`stock`]). Where no rdma-core is installed, the functions say
+//! ENOSYS.
 //!
-//! A thread may be cancelled while it waits in `rrecv(3)`: nothing here owns anything while the real function runs, and
-//! unwinding passes.
+//! A thread may be cancelled while it waits in `rrecv(3)`: nothing here owns anything while the
+//! real function runs, and unwinding passes.
 
 mod stock;
 mod symbolic;
@@ -22,7 +23,8 @@ use libc::{
 use crate::export::seam::set_errno;
 use crate::export::symbols::export;
 
-/// Declares the functions of the table and a forwarder for each, which returns `-1` and ENOSYS where there is none.
+/// Declares the functions of the table and a forwarder for each, which returns `-1` and ENOSYS
+/// where there is none.
 macro_rules! forward {
     ($($node:literal: $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
         /// The real library's functions; `None` for those that its release does not have.
@@ -35,7 +37,8 @@ macro_rules! forward {
                 Functions {
                     $($name: library
                         .function(stringify!($name))
-                        // SAFETY: the function of that name has this signature (`<rdma/rsocket.h>`).
+                        // SAFETY: the function of that name has this signature
+                        // (`<rdma/rsocket.h>`).
                         .map(|function| unsafe { std::mem::transmute(function) }),)*
                 }
             }
@@ -83,7 +86,8 @@ forward! {
     "RDMACM_1.0": rgetsockname(socket: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     "RDMACM_1.0": rsetsockopt(socket: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     "RDMACM_1.0": rgetsockopt(socket: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
-    // `int rfcntl(int, int, ...)` takes one more word, an int or a pointer; variadic or not, it comes in the same register.
+    // `int rfcntl(int, int, ...)` takes one more word, an int or a pointer; variadic or not, it
+    // comes in the same register.
     "RDMACM_1.0": rfcntl(socket: c_int, command: c_int, argument: usize) -> c_int;
     "RDMACM_1.0": riomap(socket: c_int, buf: *mut c_void, len: size_t, protection: c_int, flags: c_int, offset: off_t) -> off_t;
     "RDMACM_1.0": riounmap(socket: c_int, buf: *mut c_void, len: size_t) -> c_int;

@@ -1,7 +1,7 @@
 //! Verbs of object kinds that the device does not have yet: what rdma-core added after release 44.
 //!
-//! Each refuses with EOPNOTSUPP in the way its kind of verb reports failure. None is reached with an object, because
-//! none can be created.
+//! Each refuses with EOPNOTSUPP in the way its kind of verb reports failure. None is reached with
+//! an object, because none can be created.
 
 use core::ffi::{c_int, c_void};
 

@@ -39,7 +39,8 @@ pub fn ah_to_c(ah: &AhAttr) -> ibv_ah_attr {
     }
 }
 
-/// The sender's address. Without a GRH it has none, as over InfiniBand, and no handle can be made of it.
+/// The sender's address. Without a GRH it has none, as over InfiniBand, and no handle can be made
+/// of it.
 ///
 /// # Safety
 /// `wc` is NULL or the caller's; `grh` is too, if `wc` says that there is one.

@@ -7,7 +7,8 @@ use crate::handles::mr::lkey_of;
 use crate::handles::mw::MwObject;
 use crate::handles::object::from_c;
 
-/// The bind that a program describes. What depends on the state of region and window is found out when it is executed.
+/// The bind that a program describes. What depends on the state of region and window is found out
+/// when it is executed.
 ///
 /// # Safety
 /// The region in `info` is ours, or NULL.

@@ -1,4 +1,5 @@
-//! Conversions between `enum ibv_rate`, multiples of 2.5 Gbit/s and Mbit/s (IBTA vol. 1, 9.11; `ibv_rate_to_mbps(3)`).
+//! Conversions between `enum ibv_rate`, multiples of 2.5 Gbit/s and Mbit/s (IBTA vol. 1, 9.11;
+//! `ibv_rate_to_mbps(3)`).
 
 use core::ffi::{c_int, c_uint};
 

@@ -4,8 +4,9 @@ use rnic_nic::{Completion, Immediate, NetworkHeader};
 
 use crate::c::*;
 
-/// What is the service level over InfiniBand. Over RoCE, where there is none, ConnectX adapters say there what network header a UD
-/// receive begins with, and UCX throws datagrams away whose header is not of the type that it finds.
+/// What is the service level over InfiniBand. Over RoCE, where there is none, ConnectX adapters say
+/// there what network header a UD receive begins with, and UCX throws datagrams away whose header
+/// is not of the type that it finds.
 pub fn service_level(completion: &Completion) -> u8 {
     const UDP: u8 = 1 << 3;
     match completion.grh {

@@ -57,7 +57,8 @@ pub fn element(sge: &ibv_sge) -> Sge {
     }
 }
 
-/// The same list for the device. A long one lies in memory of its own: while most of the reserve is in use, there is none.
+/// The same list for the device. A long one lies in memory of its own: while most of the reserve is
+/// in use, there is none.
 #[inline]
 pub fn gather(verb: &'static str, list: &[ibv_sge]) -> NicResult<SgList> {
     match list {

@@ -1,7 +1,8 @@
 //! Why a verb failed, in words: C has room for the number only.
 //!
-//! The words go to those who asked for them (`RNIC_LOG`), and to `rnic run`, which names the last refusal when a program
-//! that failed has ended. The calls of a program's data path (posting, polling) keep to plain numbers.
+//! The words go to those who asked for them (`RNIC_LOG`), and to `rnic run`, which names the last
+//! refusal when a program that failed has ended. The calls of a program's data path (posting,
+//! polling) keep to plain numbers.
 
 use core::ffi::c_int;
 use std::borrow::Cow;
@@ -22,8 +23,9 @@ pub struct Errno(pub c_int);
 enum Kind {
     /// It wanted what it cannot have.
     Refused,
-    /// It goes on after something else failed, if anything has: NULL in place of an object that could not be made, an object
-    /// still in use at its end. Not what `rnic run` is to name if there is a refusal before it.
+    /// It goes on after something else failed, if anything has: NULL in place of an object that
+    /// could not be made, an object still in use at its end. Not what `rnic run` is to name if
+    /// there is a refusal before it.
     Consequence,
     /// It got an answer: a table has ended, a peer has rejected. The call was as it should be.
     Answer,
@@ -121,7 +123,8 @@ impl Refusal {
 }
 
 impl From<Errno> for Refusal {
-    /// A number alone is an object that is NULL (see `object::from_c`), or an error of the system's.
+    /// A number alone is an object that is NULL (see `object::from_c`), or an error of the
+    /// system's.
     fn from(Errno(errno): Errno) -> Refusal {
         match errno {
             libc::EINVAL => EINVAL.because("NULL in place of an object").consequence(),
@@ -198,7 +201,8 @@ pub fn lock_log() -> LogGuard {
     LOGGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A line on standard error, once: programs post to a full queue, and ask for what is not there, again and again.
+/// A line on standard error, once: programs post to a full queue, and ask for what is not there,
+/// again and again.
 fn log(error: &Error) {
     if !log_enabled() {
         return;

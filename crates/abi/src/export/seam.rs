@@ -1,11 +1,11 @@
 //! The seam between Rust and C: results become errno, panics stop here.
 //!
-//! Every exported function runs its body through one of these wrappers, which differ in how the verb reports failure.
-//! All of them also set `errno`, and [`Verb`] says in words what failed. A panic is a bug of ours; it is reported as EIO and
-//! never unwinds into C.
+//! Every exported function runs its body through one of these wrappers, which differ in how the
+//! verb reports failure. All of them also set `errno`, and [`Verb`] says in words what failed. A
+//! panic is a bug of ours; it is reported as EIO and never unwinds into C.
 //!
-//! Without memory Rust aborts, unless it has the allocator of [`rnic_nic::reserve`] and whoever makes an object asks there:
-//! verbs that do are run by [`Verb::makes`] and its like.
+//! Without memory Rust aborts, unless it has the allocator of [`rnic_nic::reserve`] and whoever
+//! makes an object asks there: verbs that do are run by [`Verb::makes`] and its like.
 
 use core::ffi::{c_int, c_uint};
 use std::ffi::CStr;
@@ -33,7 +33,8 @@ pub fn set_errno(errno: c_int) {
 fn guard<T, E: From<Errno>>(
     body: impl FnOnce() -> std::result::Result<T, E>,
 ) -> std::result::Result<T, E> {
-    // Objects that a panic leaves half-changed stay memory-safe: their state is in the nic crate, behind its locks.
+    // Objects that a panic leaves half-changed stay memory-safe: their state is in the nic crate,
+    // behind its locks.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(Errno(libc::EIO).into()))
 }
 
@@ -41,9 +42,10 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// `guard` with cancellation off. What the standard library calls in between (open, read, write, close) are cancellation
-/// points: a thread with a `pthread_cancel(3)` ahead of it would be unwound there, through our frames and with our locks,
-/// which ends the process. It is cancelled later, at the next point of its own or in `cancel::event`.
+/// `guard` with cancellation off. What the standard library calls in between (open, read, write,
+/// close) are cancellation points: a thread with a `pthread_cancel(3)` ahead of it would be unwound
+/// there, through our frames and with our locks, which ends the process. It is cancelled later, at
+/// the next point of its own or in `cancel::event`.
 fn shielded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     const PTHREAD_CANCEL_DISABLE: c_int = 1;
     let mut old = 0;
@@ -65,7 +67,8 @@ fn as_status(outcome: DataResult<()>) -> c_int {
     }
 }
 
-/// For the data path, whose system calls are raw ones and so no cancellation points: 0 or a positive errno.
+/// For the data path, whose system calls are raw ones and so no cancellation points: 0 or a
+/// positive errno.
 pub fn data_status(body: impl FnOnce() -> DataResult<()>) -> c_int {
     as_status(guard(body))
 }
@@ -99,8 +102,8 @@ fn as_number(outcome: DataResult<c_int>) -> c_int {
     })
 }
 
-/// Makes something by `body`, all of it with memory of the system's. If that has none, what was made is given to `undo`, and
-/// the failure is ENOMEM (see [`rnic_nic::reserve`]).
+/// Makes something by `body`, all of it with memory of the system's. If that has none, what was
+/// made is given to `undo`, and the failure is ENOMEM (see [`rnic_nic::reserve`]).
 pub fn make<T>(
     verb: &'static str,
     body: impl FnOnce() -> Result<T>,
@@ -156,7 +159,8 @@ impl Verb {
         self.pointer(|| make(self.0, body, undo))
     }
 
-    /// Verbs that make an object and say so by 0; -1 and errno if it was not made. `undo` destroys it again.
+    /// Verbs that make an object and say so by 0; -1 and errno if it was not made. `undo` destroys
+    /// it again.
     pub fn makes_also(self, body: impl FnOnce() -> Result<c_int>, undo: impl FnOnce()) -> c_int {
         self.number(|| make(self.0, body, |_| undo()))
     }
@@ -192,7 +196,8 @@ fn nameless<T>(body: impl FnOnce() -> Result<T>) -> DataResult<T> {
     shielded(body).map_err(|refusal| Errno(refusal.errno()))
 }
 
-/// As [`Verb::status`] for functions that programs do not call, or that explain themselves: nothing is told.
+/// As [`Verb::status`] for functions that programs do not call, or that explain themselves: nothing
+/// is told.
 pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
     as_status(nameless(body))
 }

@@ -1,12 +1,14 @@
 //! Exported symbols and their versions.
 //!
-//! Programs ask for `ibv_open_device@IBVERBS_1.1`, not for `ibv_open_device`. Stable Rust cannot say so, the assembler
-//! can: each exported name is a jump to the Rust function, with its `.symver` directives in the same block, so that
-//! neither codegen units nor LTO can part them. The version nodes themselves are in `nodes.map` (see `build.rs`).
+//! Programs ask for `ibv_open_device@IBVERBS_1.1`, not for `ibv_open_device`. Stable Rust cannot
+//! say so, the assembler can: each exported name is a jump to the Rust function, with its `.symver`
+//! directives in the same block, so that neither codegen units nor LTO can part them. The version
+//! nodes themselves are in `nodes.map` (see `build.rs`).
 
 /// Exports functions: `ibv_name @@ "NODE" @ "OTHER NODE" ... => function;`.
 ///
-/// The first node is the default version, which linkers take; the others satisfy binaries that name them.
+/// The first node is the default version, which linkers take; the others satisfy binaries that name
+/// them.
 macro_rules! export {
     ($($name:ident @@ $default:literal $(@ $other:literal)* => $function:path;)*) => {
         $($crate::export::symbols::trampoline!(
@@ -17,7 +19,8 @@ macro_rules! export {
     };
 }
 
-/// Exports functions that linkers do not see: `ibv_name @ "NODE" => function;` beside a default version, or alone.
+/// Exports functions that linkers do not see: `ibv_name @ "NODE" => function;` beside a default
+/// version, or alone.
 macro_rules! export_hidden {
     ($($name:ident @ $version:literal => $function:path;)*) => {
         $($crate::export::symbols::trampoline!(
@@ -27,7 +30,8 @@ macro_rules! export_hidden {
     };
 }
 
-/// Exports functions that get one more argument than C knows of, their third: where they were called from.
+/// Exports functions that get one more argument than C knows of, their third: where they were
+/// called from.
 macro_rules! export_told_caller {
     ($($name:ident @@ $default:literal => $function:path;)*) => {
         $($crate::export::symbols::trampoline!(

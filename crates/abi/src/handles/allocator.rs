@@ -1,8 +1,9 @@
-//! Where objects lie: in our memory, or in memory of the program's own allocator (`ibv_alloc_parent_domain(3)`).
+//! Where objects lie: in our memory, or in memory of the program's own allocator
+//! (`ibv_alloc_parent_domain(3)`).
 //!
-//! Hardware's providers take the buffers of their queues from that allocator. Here the queues belong to the engine; what
-//! the program and the device share of a queue is the object behind its `ibv_qp`, `ibv_cq` or `ibv_srq`, and that is what
-//! lies there.
+//! Hardware's providers take the buffers of their queues from that allocator. Here the queues
+//! belong to the engine; what the program and the device share of a queue is the object behind its
+//! `ibv_qp`, `ibv_cq` or `ibv_srq`, and that is what lies there.
 
 use core::ffi::c_void;
 use std::mem::MaybeUninit;

@@ -48,8 +48,8 @@ unsafe impl Object for ContextObject {
     const OFFSET: usize = std::mem::offset_of!(verbs_context, context);
 }
 
-/// One line on stderr: what failed, why, and what to do next where the reason does not say so itself. Programs report
-/// no more than "failed to open device".
+/// One line on stderr: what failed, why, and what to do next where the reason does not say so
+/// itself. Programs report no more than "failed to open device".
 pub fn explain(error: &rnic_nic::Error) {
     if rnic_settings::QUIET.is_on() {
         return;
@@ -61,7 +61,8 @@ pub fn explain(error: &rnic_nic::Error) {
     ));
 }
 
-/// What to do, by what failed: the errno alone does not tell the runtime folder from another file that is not there.
+/// What to do, by what failed: the errno alone does not tell the runtime folder from another file
+/// that is not there.
 pub fn next(error: &rnic_nic::Error) -> &'static str {
     let reason = error.reason();
     // It names the variable that is wrong, or the one that helps.
@@ -102,8 +103,8 @@ pub unsafe fn nic<'a>(context: *mut ibv_context) -> Result<&'a Context> {
     Ok(&object.opened.nearest().nic)
 }
 
-/// The context as this process has it open, to make objects of it. A forked child that goes on with its parent's context
-/// opens the device by this.
+/// The context as this process has it open, to make objects of it. A forked child that goes on with
+/// its parent's context opens the device by this.
 ///
 /// # Errors
 /// ENODEV in a forked child whose parent imported it; those of opening the device.
@@ -134,8 +135,8 @@ pub unsafe fn open_in_child(context: *mut ibv_context, object: &ContextObject) -
         explain(&error);
         Errno(error.errno())
     })?;
-    // SAFETY: plain fields, which are this child's own from now on. Those of the parent's stay open: they may be the
-    // parent's no more, if the program closed all that it had inherited.
+    // SAFETY: plain fields, which are this child's own from now on. Those of the parent's stay
+    // open: they may be the parent's no more, if the program closed all that it had inherited.
     unsafe {
         (*context).cmd_fd = nic.cmd_fd();
         (*context).async_fd = nic.async_fd();
@@ -144,7 +145,8 @@ pub unsafe fn open_in_child(context: *mut ibv_context, object: &ContextObject) -
     Ok(object.opened.add(&open, Opened::new(nic)))
 }
 
-/// Waits until nobody takes an asynchronous event of the context in between: whoever took one has counted it then.
+/// Waits until nobody takes an asynchronous event of the context in between: whoever took one has
+/// counted it then.
 ///
 /// # Safety
 /// As [`from_c`].

@@ -75,7 +75,8 @@ impl CqObject {
     }
 }
 
-/// State between `start_poll` and `end_poll`. The lock is held meanwhile, so threads may poll one queue in turns.
+/// State between `start_poll` and `end_poll`. The lock is held meanwhile, so threads may poll one
+/// queue in turns.
 pub struct Polling {
     pub lock: RawMutex,
     pub current: UnsafeCell<ibv_wc>,

@@ -15,7 +15,8 @@ use crate::export::seam::{EINVAL, Result};
 pub struct MrObject {
     pub c: UnsafeCell<ibv_mr>,
     pub nic: Handle,
-    /// What it was made in: tells whose it is without the region's lock, which a thread of the parent may hold for ever.
+    /// What it was made in: tells whose it is without the region's lock, which a thread of the
+    /// parent may hold for ever.
     pub context: Context,
 }
 

@@ -1,8 +1,9 @@
 //! C structures and the handles behind them.
 //!
-//! What a program holds as `struct ibv_qp *` is a field of one of our own objects, which also owns the `rnic_nic`
-//! handle. As in libibverbs, a pointer that the program hands back is trusted to be one that it was given and has not
-//! destroyed; only NULL is told apart. The C part lies in an `UnsafeCell`, because the program writes to it.
+//! What a program holds as `struct ibv_qp *` is a field of one of our own objects, which also owns
+//! the `rnic_nic` handle. As in libibverbs, a pointer that the program hands back is trusted to be
+//! one that it was given and has not destroyed; only NULL is told apart. The C part lies in an
+//! `UnsafeCell`, because the program writes to it.
 
 use std::cell::UnsafeCell;
 
@@ -11,7 +12,8 @@ use crate::export::seam::{DataResult, Errno};
 /// An object of ours that contains the C structure which the program sees.
 ///
 /// # Safety
-/// At `OFFSET` bytes into `Self` lies an `UnsafeCell<Self::C>`, or an `UnsafeCell` of a structure that begins with it.
+/// At `OFFSET` bytes into `Self` lies an `UnsafeCell<Self::C>`, or an `UnsafeCell` of a structure
+/// that begins with it.
 pub unsafe trait Object: Sized {
     /// The structure that programs know.
     type C;
@@ -27,7 +29,8 @@ pub fn into_c<T: Object>(object: Box<T>) -> *mut T::C {
 /// The object behind a pointer; EINVAL for NULL.
 ///
 /// # Safety
-/// `c` is NULL or came from [`into_c`] of the same type, and the object is not destroyed while the result is in use.
+/// `c` is NULL or came from [`into_c`] of the same type, and the object is not destroyed while the
+/// result is in use.
 pub unsafe fn from_c<'a, T: Object>(c: *mut T::C) -> DataResult<&'a T> {
     if c.is_null() {
         return Err(Errno(libc::EINVAL));
@@ -54,9 +57,9 @@ pub unsafe fn to_end<'a, T: Object>(c: *mut T::C) -> &'a mut T {
     unsafe { &mut *c.wrapping_byte_sub(T::OFFSET).cast::<T>() }
 }
 
-/// Waits on the mutex and condition variable inside an `ibv_cq` or `ibv_qp`, until the program has acknowledged all
-/// events it took. Some programs acknowledge more than they took; that must not hang, so the comparison is "at least",
-/// across the counters' wrap-around.
+/// Waits on the mutex and condition variable inside an `ibv_cq` or `ibv_qp`, until the program has
+/// acknowledged all events it took. Some programs acknowledge more than they took; that must not
+/// hang, so the comparison is "at least", across the counters' wrap-around.
 ///
 /// # Safety
 /// The pointers are those of one live C object, initialised.
@@ -102,7 +105,8 @@ pub fn all_acknowledged(completed: u32, delivered: u32) -> bool {
 /// A zeroed C structure.
 ///
 /// # Safety
-/// All zeros is a valid value of `T`: integers, raw pointers, `Option<fn>`, pthread objects on Linux.
+/// All zeros is a valid value of `T`: integers, raw pointers, `Option<fn>`, pthread objects on
+/// Linux.
 pub unsafe fn zeroed<T>() -> UnsafeCell<T> {
     // SAFETY: valid by contract.
     UnsafeCell::new(unsafe { std::mem::zeroed() })

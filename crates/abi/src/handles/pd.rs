@@ -53,7 +53,8 @@ impl PdObject {
         matches!(self.made, Made::ParentOf(_))
     }
 
-    /// The domain in this process. A forked child that goes on with its parent's gets one of its own by this.
+    /// The domain in this process. A forked child that goes on with its parent's gets one of its
+    /// own by this.
     ///
     /// # Errors
     /// ENODEV in a forked child whose parent imported it; those of opening the device.
@@ -70,8 +71,8 @@ impl PdObject {
             Made::Imported => return Err(PARENTS),
             // SAFETY: a domain's context lives as long as it.
             Made::Alone => unsafe { opened((*self.c()).context) }?.nic.alloc_pd(),
-            // Its thread domain was a promise about the parent's threads.
-            // SAFETY: so does what a parent domain is of; in a child, where its memory is not given back, even longer.
+            // Its thread domain was a promise about the parent's threads. SAFETY: so does what a
+            // parent domain is of; in a child, where its memory is not given back, even longer.
             Made::ParentOf(base) => unsafe { from_c::<PdObject>(base) }?
                 .nic()?
                 .alloc_parent(None)?,

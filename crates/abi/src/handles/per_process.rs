@@ -1,8 +1,10 @@
-//! A handle of the device for each process that has an object: of who made it, and of a forked child that goes on with it.
+//! A handle of the device for each process that has an object: of who made it, and of a forked
+//! child that goes on with it.
 //!
-//! In a forked child what the parent made is dead. But programs open the device and become daemons then: what is a mere
-//! name, a context or a protection domain, the child may use as on hardware. There it gets a handle of its own, of the
-//! device that the child opens by that; the C object is the same. Children of children do likewise.
+//! In a forked child what the parent made is dead. But programs open the device and become daemons
+//! then: what is a mere name, a context or a protection domain, the child may use as on hardware.
+//! There it gets a handle of its own, of the device that the child opens by that; the C object is
+//! the same. Children of children do likewise.
 
 use std::sync::OnceLock;
 
@@ -52,7 +54,8 @@ impl<T: OfProcess> PerProcess<T> {
         last
     }
 
-    /// Gives this process, which has none, a handle. The guard is held across fork(2), so no child finds this half done.
+    /// Gives this process, which has none, a handle. The guard is held across fork(2), so no child
+    /// finds this half done.
     pub fn add(&self, _open: &OpenGuard, handle: T) -> &T {
         let next = Box::new(PerProcess::new(handle));
         &self.last().next.get_or_init(|| next).own
@@ -63,8 +66,8 @@ impl<T: OfProcess> PerProcess<T> {
         self.own
     }
 
-    /// Ends the handle that [`PerProcess::add`] gave this process. What is of others stays as it is: their locks may be
-    /// held by threads that are not in this process.
+    /// Ends the handle that [`PerProcess::add`] gave this process. What is of others stays as it
+    /// is: their locks may be held by threads that are not in this process.
     pub fn end_here(&mut self) {
         let mut at = self;
         while at.next.get().is_some_and(|next| next.next.get().is_some()) {

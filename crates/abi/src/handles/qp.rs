@@ -71,7 +71,8 @@ pub struct Batch {
 }
 
 impl Builder {
-    /// For a queue pair created with these `send_ops_flags`; EOPNOTSUPP if its type lacks one of them.
+    /// For a queue pair created with these `send_ops_flags`; EOPNOTSUPP if its type lacks one of
+    /// them.
     pub fn new(qp_type: c_uint, send_ops_flags: u64) -> Result<Builder> {
         let operations = u32::try_from(send_ops_flags)
             .map_err(|_| EOPNOTSUPP.because(format!("send_ops_flags are {send_ops_flags:#x}")))?;

@@ -9,7 +9,8 @@ pub const AF_IB: core::ffi::c_int = 27;
 
 /// The address behind a pointer; EINVAL for NULL and for families other than IPv4 and IPv6.
 ///
-/// `AF_IB` is among those: the device has no InfiniBand links, and librdmacm takes the refusal as "no native addresses".
+/// `AF_IB` is among those: the device has no InfiniBand links, and librdmacm takes the refusal as
+/// "no native addresses".
 ///
 /// # Safety
 /// NULL, or an address as long as its family says.

@@ -1,10 +1,11 @@
 //! `rdma_getaddrinfo`: getaddrinfo(3) with the words of RDMA.
 //!
-//! As in librdmacm the answer is libc's first one. Routes and source addresses are not in it: they come from an
-//! InfiniBand subnet's services, and RoCE has none; `rdma_resolve_addr` finds the source.
+//! As in librdmacm the answer is libc's first one. Routes and source addresses are not in it: they
+//! come from an InfiniBand subnet's services, and RoCE has none; `rdma_resolve_addr` finds the
+//! source.
 //!
-//! All that the answer consists of is memory of malloc(3): programs exchange its parts for their own before they give it
-//! to `rdma_freeaddrinfo`.
+//! All that the answer consists of is memory of malloc(3): programs exchange its parts for their
+//! own before they give it to `rdma_freeaddrinfo`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
@@ -201,7 +202,8 @@ unsafe fn ask_libc(
             &mut info.ai_dst_canonname,
         )
     };
-    // SAFETY: an entry of libc's, with an address and perhaps a name; the node's name is NULL only beside a service.
+    // SAFETY: an entry of libc's, with an address and perhaps a name; the node's name is NULL only
+    // beside a service.
     unsafe {
         let known = match passive && service.is_null() {
             true => known_address(CStr::from_ptr(node), from_c(first.ai_addr)?).map(to_c),
@@ -218,9 +220,9 @@ unsafe fn ask_libc(
     Ok(Ok(()))
 }
 
-/// The address by which other hosts know this one, for who asks for one of "localhost" to listen at, and not for a service:
-/// libfabric does, to learn which address the device has. With hardware, whose devices have no loopback address, it finds that
-/// one. Who says 127.0.0.1 means it.
+/// The address by which other hosts know this one, for who asks for one of "localhost" to listen
+/// at, and not for a service: libfabric does, to learn which address the device has. With hardware,
+/// whose devices have no loopback address, it finds that one. Who says 127.0.0.1 means it.
 fn known_address(node: &CStr, found: SocketAddr) -> Option<SocketAddr> {
     let numeric = node
         .to_str()
@@ -282,7 +284,8 @@ unsafe fn copy_address(
     if from.is_null() || bytes > size_of::<libc::sockaddr_storage>() {
         return Err(EINVAL.because(format!("an address of {bytes} bytes is at {from:?}")));
     }
-    // Room for every family, so that whoever reads it as one of them finds zeros behind a short one.
+    // Room for every family, so that whoever reads it as one of them finds zeros behind a short
+    // one.
     let room = allocate(size_of::<libc::sockaddr_storage>())?;
     // SAFETY: that many bytes there by contract; no more than the fresh memory has.
     unsafe { std::ptr::copy_nonoverlapping(from.cast(), room.cast::<u8>(), bytes) };

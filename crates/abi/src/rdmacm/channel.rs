@@ -76,7 +76,8 @@ impl ChannelObject {
         })
     }
 
-    /// Takes the pointer back from the program. The descriptor is closed when nobody waits on it any more.
+    /// Takes the pointer back from the program. The descriptor is closed when nobody waits on it
+    /// any more.
     pub fn retire(&self) {
         lock().remove(&(self.c() as usize));
     }
@@ -95,8 +96,8 @@ extern "C" fn create_event_channel() -> *mut rdma_event_channel {
     Verb("rdma_create_event_channel").makes(destroy_event_channel, || Ok(ChannelObject::new()?.c()))
 }
 
-/// `rdma_destroy_event_channel(3)`. Ids that are still on it end here, as when the kernel's file is closed; what is left
-/// to `rdma_destroy_id` is their memory.
+/// `rdma_destroy_event_channel(3)`. Ids that are still on it end here, as when the kernel's file is
+/// closed; what is left to `rdma_destroy_id` is their memory.
 extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
     seam::quiet(|| {
         let channel = from_c(channel)?;

@@ -5,8 +5,8 @@ use super::id::IdObject;
 use crate::c::cm::{RDMA_CM_EVENT_REJECTED, rdma_cm_event};
 use crate::export::seam::{Refusal, Result};
 
-/// Waits for the outcome if the id is synchronous, leaves the event in `id->event`, and makes a failure of it an error:
-/// a rejection is ECONNREFUSED, everything else what the status says.
+/// Waits for the outcome if the id is synchronous, leaves the event in `id->event`, and makes a
+/// failure of it an error: a rejection is ECONNREFUSED, everything else what the status says.
 pub fn complete(id: &IdObject) -> Result<()> {
     if !id.is_sync() {
         return Ok(());

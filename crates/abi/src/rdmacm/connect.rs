@@ -51,7 +51,8 @@ impl Depths {
     }
 }
 
-/// RDMA READs and atomics that the device serves and has outstanding: responder resources, initiator depth.
+/// RDMA READs and atomics that the device serves and has outstanding: responder resources,
+/// initiator depth.
 ///
 /// # Safety
 /// The id is alive.
@@ -94,7 +95,8 @@ unsafe fn check(id: &IdObject, param: Option<&rdma_conn_param>, depths: &Depths)
     Ok(())
 }
 
-/// The parameters as the connection manager takes them; `private_data` is what came together for it.
+/// The parameters as the connection manager takes them; `private_data` is what came together for
+/// it.
 ///
 /// # Safety
 /// As [`own_end`].
@@ -175,8 +177,8 @@ unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -
     })
 }
 
-/// `rdma_get_request(3)`: the next request of a synchronous listener. Its id is synchronous too, has the request as its
-/// event, and the queue pair that `rdma_create_ep` was told of.
+/// `rdma_get_request(3)`: the next request of a synchronous listener. Its id is synchronous too,
+/// has the request as its event, and the queue pair that `rdma_create_ep` was told of.
 unsafe extern "C" fn get_request(listener: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     Verb("rdma_get_request").number(|| {
         let listener = id::from_c(listener)?;
@@ -357,7 +359,8 @@ extern "C" fn notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
     })
 }
 
-/// `rdma_init_qp_attr(3)`: what a queue pair of this id is to be given for the state that `attr` names.
+/// `rdma_init_qp_attr(3)`: what a queue pair of this id is to be given for the state that `attr`
+/// names.
 unsafe extern "C" fn init_qp_attr(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,

@@ -1,5 +1,5 @@
-//! The devices that ids can be on: ours. All ids share one context, and while there are any on it, one protection domain
-//! and one XRC domain, as librdmacm has it.
+//! The devices that ids can be on: ours. All ids share one context, and while there are any on it,
+//! one protection domain and one XRC domain, as librdmacm has it.
 
 use core::ffi::c_int;
 use std::ptr::null_mut;
@@ -45,7 +45,8 @@ pub fn guard_forks() -> Result<()> {
 
 impl Shared {
     fn open(&mut self) -> Result<*mut ibv_context> {
-        // SAFETY: a context of ours that nobody closes. In a forked child it is the parent's, as is all that hangs on it.
+        // SAFETY: a context of ours that nobody closes. In a forked child it is the parent's, as is
+        // all that hangs on it.
         if self.context.is_null() || unsafe { is_parents(self.context) }? {
             *self = Shared {
                 context: device::open_as(None)

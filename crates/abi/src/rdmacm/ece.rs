@@ -1,4 +1,5 @@
-//! Enhanced connection establishment: options that the two devices' providers exchange in the messages of a connection.
+//! Enhanced connection establishment: options that the two devices' providers exchange in the
+//! messages of a connection.
 
 use core::ffi::c_int;
 
@@ -11,13 +12,14 @@ use crate::c::ibv_ece;
 use crate::export::seam::{EINVAL, EOPNOTSUPP, NULL, Result, Verb};
 use crate::export::symbols::export;
 
-/// A queue pair was created for an id: what its device has goes into the request or answer, which is nothing.
+/// A queue pair was created for an id: what its device has goes into the request or answer, which
+/// is nothing.
 pub fn of_new_pair(id: &IdObject) {
     id.state().local_ece = Ece::default();
 }
 
-/// The peer answered a request. What it says is of the vendor that the request named, or of none; else it is an answer to
-/// somebody else.
+/// The peer answered a request. What it says is of the vendor that the request named, or of none;
+/// else it is an answer to somebody else.
 ///
 /// # Safety
 /// The queue pair of the id is ours.
@@ -44,8 +46,9 @@ unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_
                 EINVAL.because("the id has a queue pair, or vendor_id is 0, or comp_mask is not")
             );
         }
-        // The device has no options to exchange, and what it has not it does not announce: librdmacm would, whatever the
-        // device has. Who asks the queue pair first (`ibv_query_ece`) does not come here.
+        // The device has no options to exchange, and what it has not it does not announce:
+        // librdmacm would, whatever the device has. Who asks the queue pair first (`ibv_query_ece`)
+        // does not come here.
         Err(EOPNOTSUPP.because("the device has no options of any vendor"))
     })
 }

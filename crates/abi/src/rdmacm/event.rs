@@ -1,7 +1,8 @@
-//! Events: waiting for them, what they change in their id before the program sees them, acknowledging them.
+//! Events: waiting for them, what they change in their id before the program sees them,
+//! acknowledging them.
 //!
-//! As in librdmacm it is the taking of an event that moves the queue pair of its id, so a program without a queue pair on
-//! its id sees the steps in between.
+//! As in librdmacm it is the taking of an event that moves the queue pair of its id, so a program
+//! without a queue pair on its id sees the steps in between.
 
 use core::ffi::{c_int, c_void};
 use std::ptr::null;
@@ -21,7 +22,8 @@ use crate::export::symbols::export;
 use crate::handles::object::{Object, into_c, take_c};
 use crate::system::cancel;
 
-/// Room for the private data of any message (`RDMA_MAX_PRIVATE_DATA`); what a message does not fill is zero.
+/// Room for the private data of any message (`RDMA_MAX_PRIVATE_DATA`); what a message does not fill
+/// is zero.
 const PRIVATE_DATA: usize = 256;
 
 /// An event that the program has taken.
@@ -29,13 +31,15 @@ const PRIVATE_DATA: usize = 256;
 struct EventObject {
     c: rdma_cm_event,
     private_data: [u8; PRIVATE_DATA],
-    /// Whose events it is one of, and waits for its acknowledgement: of a connection request, the listener.
+    /// Whose events it is one of, and waits for its acknowledgement: of a connection request, the
+    /// listener.
     owner: Arc<IdObject>,
     /// Of multicast events.
     group: Option<Arc<Group>>,
 }
 
-// SAFETY: `repr(C)`, first field; only the program writes to it from when it has the event, and we not.
+// SAFETY: `repr(C)`, first field; only the program writes to it from when it has the event, and we
+// not.
 unsafe impl Object for EventObject {
     type C = rdma_cm_event;
 }
@@ -242,7 +246,8 @@ fn of_request(listener: &IdObject, event: &cm::Event) -> Result<Arc<IdObject>> {
     Ok(id)
 }
 
-/// The peer accepted: with a queue pair on the id the connection is made here, without one it is the program's turn.
+/// The peer accepted: with a queue pair on the id the connection is made here, without one it is
+/// the program's turn.
 fn respond(id: &IdObject, conn: &ConnEvent, delivery: &mut Delivery) {
     // SAFETY: a plain field of a live id.
     if unsafe { (*id.c()).qp }.is_null() {
@@ -290,8 +295,9 @@ pub unsafe fn acknowledge(event: *mut rdma_cm_event) {
 
 const GET_EVENT: Verb = Verb("rdma_get_cm_event");
 
-/// The channel that this thread waits on, so that its descriptor stays while it is destroyed. Not in a variable of a
-/// function that may be unwound: the share of a thread that was cancelled ends with the thread.
+/// The channel that this thread waits on, so that its descriptor stays while it is destroyed. Not
+/// in a variable of a function that may be unwound: the share of a thread that was cancelled ends
+/// with the thread.
 static WAITING: PerThread<Arc<ChannelObject>> = PerThread::new();
 
 fn take_waiting() -> Option<Arc<ChannelObject>> {

@@ -22,9 +22,9 @@ use crate::export::seam::{self, EINVAL, NULL, PARENTS, Refusal, Result, Verb};
 use crate::export::symbols::export;
 use crate::system::fork::{self, Lock};
 
-/// `struct rdma_cm_id` and behind it what the stock librdmacm keeps there. Its rsockets run on our ids, and reach into
-/// that part past the functions: `cma_dev`, where NULL means "ask `ibv_open_device`", and `sync`. The rest is zero up to
-/// more than it ever was.
+/// `struct rdma_cm_id` and behind it what the stock librdmacm keeps there. Its rsockets run on our
+/// ids, and reach into that part past the functions: `cma_dev`, where NULL means "ask
+/// `ibv_open_device`", and `sync`. The rest is zero up to more than it ever was.
 #[repr(C)]
 struct PrivateId {
     id: rdma_cm_id,
@@ -39,7 +39,8 @@ struct PrivateId {
 assert_layout!(PrivateId, 896, cma_dev @ 416, connect @ 424, connect_len @ 432, events_completed @ 440,
     connect_error @ 444, sync @ 448);
 
-/// An id. The program's pointer is its address; it holds one share, from [`create`] to `rdma_destroy_id`.
+/// An id. The program's pointer is its address; it holds one share, from [`create`] to
+/// `rdma_destroy_id`.
 #[repr(C)]
 pub struct IdObject {
     c: UnsafeCell<PrivateId>,
@@ -51,8 +52,8 @@ pub struct IdObject {
     acknowledged: Condvar,
 }
 
-// SAFETY: fields of the C part are written by the calls that the program makes for the id, which it has to order as with
-// librdmacm; everything else is behind a lock.
+// SAFETY: fields of the C part are written by the calls that the program makes for the id, which it
+// has to order as with librdmacm; everything else is behind a lock.
 unsafe impl Send for IdObject {}
 // SAFETY: as above.
 unsafe impl Sync for IdObject {}
@@ -69,14 +70,17 @@ pub struct State {
     pub device: Option<Membership>,
     /// `route.path_rec`.
     pub path: Option<Box<ibv_sa_path_rec>>,
-    /// RDMA READs and atomics at a time: of the request before, what was agreed to after `rdma_connect` and `rdma_accept`.
+    /// RDMA READs and atomics at a time: of the request before, what was agreed to after
+    /// `rdma_connect` and `rdma_accept`.
     pub initiator_depth: u8,
     pub responder_resources: u8,
     pub local_ece: cm::Ece,
     pub remote_ece: cm::Ece,
-    /// The response could not be acted on, which ended the connection for the program: no event more about it.
+    /// The response could not be acted on, which ended the connection for the program: no event
+    /// more about it.
     pub connect_error: bool,
-    /// `rdma_create_ep`: what the ids of requests get, and what goes before the private data of `rdma_connect`.
+    /// `rdma_create_ep`: what the ids of requests get, and what goes before the private data of
+    /// `rdma_connect`.
     pub qp_init: Option<ibv_qp_init_attr>,
     pub connect_data: Vec<u8>,
     /// Groups it joined.
@@ -109,8 +113,8 @@ pub fn guard_forks() -> Result<()> {
     fork::hold_at_forks(Lock::Ids, || Box::new(lock()))
 }
 
-/// The id behind a pointer; EINVAL for NULL and for what is none (any more), ENODEV for a parent's in a forked child, where
-/// its locks may be held for ever.
+/// The id behind a pointer; EINVAL for NULL and for what is none (any more), ENODEV for a parent's
+/// in a forked child, where its locks may be held for ever.
 pub fn from_c(id: *mut rdma_cm_id) -> Result<Arc<IdObject>> {
     match find(id)? {
         id if id.is_parents() => Err(PARENTS),
@@ -141,7 +145,8 @@ pub fn by_mark(mark: u64) -> Option<Arc<IdObject>> {
 const SYNC: c_int = 1;
 
 impl IdObject {
-    /// Gives an id to the program. Its events go to `channel`; an id that is `sync` owns that alone.
+    /// Gives an id to the program. Its events go to `channel`; an id that is `sync` owns that
+    /// alone.
     fn give(
         nic: cm::Id,
         mark: u64,
@@ -175,7 +180,8 @@ impl IdObject {
         id
     }
 
-    /// The id of a connection request, beside its listener. Its own events bear its mark once it is accepted.
+    /// The id of a connection request, beside its listener. Its own events bear its mark once it is
+    /// accepted.
     pub fn of_request(listener: &IdObject, nic: cm::Id) -> Result<Arc<IdObject>> {
         let channel = listener.channel()?;
         // SAFETY: plain fields of a live id.
@@ -276,7 +282,8 @@ impl IdObject {
 
     /// Acknowledges the event that the last call on a synchronous id left.
     pub fn drop_event(&self) {
-        // SAFETY: a plain field of a live id; what lies there is an event that was not acknowledged.
+        // SAFETY: a plain field of a live id; what lies there is an event that was not
+        // acknowledged.
         unsafe {
             let event = std::mem::replace(&mut (*self.c()).event, null_mut());
             if !event.is_null() {
@@ -296,8 +303,8 @@ impl IdObject {
             Some(channel) => channel,
             None => ChannelObject::new()?,
         };
-        // Events of the new channel are not waited for: who takes one may need a lock that the caller has before he
-        // acknowledges it.
+        // Events of the new channel are not waited for: who takes one may need a lock that the
+        // caller has before he acknowledges it.
         let taken = self.state().delivered;
         if let Err(error) = self.nic.migrate(channel.nic()) {
             if sync {
@@ -344,7 +351,8 @@ impl IdObject {
     }
 }
 
-/// Ends the ids on a channel as far as peers can tell; their memory is the program's until it destroys them.
+/// Ends the ids on a channel as far as peers can tell; their memory is the program's until it
+/// destroys them.
 pub fn end_those_on(channel: &Arc<ChannelObject>) {
     let ids: Vec<_> = lock().by_address.values().cloned().collect();
     for id in ids {
@@ -372,8 +380,8 @@ fn next_mark() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// `rdma_create_id(3)` with a queue pair type, which the port space IB leaves to the caller. Without a channel the id is
-/// synchronous.
+/// `rdma_create_id(3)` with a queue pair type, which the port space IB leaves to the caller.
+/// Without a channel the id is synchronous.
 pub fn create(
     channel: Option<Arc<ChannelObject>>,
     context: *mut c_void,
@@ -450,8 +458,8 @@ unsafe extern "C" fn create_id(
     })
 }
 
-/// `rdma_destroy_id(3)`: waits until the events that the program took are acknowledged. In a forked child it leaves the
-/// parent's id alone.
+/// `rdma_destroy_id(3)`: waits until the events that the program took are acknowledged. In a forked
+/// child it leaves the parent's id alone.
 extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     Verb("rdma_destroy_id").number(|| {
         let id = find(id)?;

@@ -1,11 +1,13 @@
-//! librdmacm over [`rnic_nic::cm`], which is to it what the kernel's `rdma_ucm` is to the stock library.
+//! librdmacm over [`rnic_nic::cm`], which is to it what the kernel's `rdma_ucm` is to the stock
+//! library.
 //!
-//! * [`channel`], [`id`], [`event`]: the objects; what the program holds are addresses of ours, looked up in tables, so
-//!   that what is none (any more) is an error.
+//! * [`channel`], [`id`], [`event`]: the objects; what the program holds are addresses of ours,
+//!   looked up in tables, so that what is none (any more) is an error.
 //! * [`complete`]: synchronous ids.
-//! * [`resolve`], [`connect`], [`multicast`], [`options`], [`ece`]: the calls, by duty; [`route`]: the fields of an id
-//!   that programs read.
-//! * [`qp`], [`states`], [`devices`]: the verbs side of ids; [`verbs`]: our own verbs as they need them.
+//! * [`resolve`], [`connect`], [`multicast`], [`options`], [`ece`]: the calls, by duty; [`route`]:
+//!   the fields of an id that programs read.
+//! * [`qp`], [`states`], [`devices`]: the verbs side of ids; [`verbs`]: our own verbs as they need
+//!   them.
 //! * [`addrinfo`], [`resolution`], [`ep`]: addresses by name, and ids from them.
 //!
 //! `rdma_event_str` is in [`crate::convert::strings`].

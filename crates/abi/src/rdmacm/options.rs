@@ -54,7 +54,8 @@ unsafe fn option(level: u32, name: u32, val: *const c_void, len: usize) -> Resul
     }
 }
 
-/// The first complete one among several path records, which is all that a connection without alternates has use for.
+/// The first complete one among several path records, which is all that a connection without
+/// alternates has use for.
 ///
 /// # Safety
 /// As [`value`].
@@ -97,7 +98,8 @@ fn path_from_c(path: &ibv_path_record) -> Result<PathRecord> {
     })
 }
 
-/// Gives an id its path, an array of path records in the wire's form, as `RDMA_OPTION_IB_PATH` does.
+/// Gives an id its path, an array of path records in the wire's form, as `RDMA_OPTION_IB_PATH`
+/// does.
 ///
 /// # Safety
 /// NULL, or `len` bytes.

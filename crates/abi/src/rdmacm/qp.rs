@@ -1,5 +1,5 @@
-//! Queue pairs and shared receive queues of ids, with the protection domain and the completion queues that the program
-//! did not bring.
+//! Queue pairs and shared receive queues of ids, with the protection domain and the completion
+//! queues that the program did not bring.
 
 use core::ffi::c_int;
 use std::ptr::null_mut;
@@ -58,13 +58,14 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(
     made
 }
 
-/// Ends the completion queues and channels that lie in the id: also those that the program put there, as stock rsockets
-/// do, who count on it.
+/// Ends the completion queues and channels that lie in the id: also those that the program put
+/// there, as stock rsockets do, who count on it.
 ///
 /// # Safety
 /// A live id.
 unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
-    // SAFETY: plain fields of a live id; by contract of librdmacm nobody uses what lies there after its queue pair.
+    // SAFETY: plain fields of a live id; by contract of librdmacm nobody uses what lies there after
+    // its queue pair.
     unsafe {
         let c = &mut *id;
         // A queue of XRC keeps what came with it.
@@ -164,7 +165,8 @@ pub unsafe fn create(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> Res
         });
         match made {
             Ok(qp) => {
-                // The target side of XRC has none; what is made for its shared receive queue needs one.
+                // The target side of XRC has none; what is made for its shared receive queue needs
+                // one.
                 if !(*qp).pd.is_null() {
                     (*id).pd = (*qp).pd;
                 }

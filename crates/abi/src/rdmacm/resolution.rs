@@ -11,7 +11,8 @@ use crate::c::cm::*;
 use crate::export::seam::{EBUSY, EINVAL, EOPNOTSUPP, NULL, Refusal, Result, Verb};
 use crate::export::symbols::export;
 
-/// What became of the name that an id was asked for. The answer waits here until the program asks for it.
+/// What became of the name that an id was asked for. The answer waits here until the program asks
+/// for it.
 #[derive(Default)]
 pub enum Resolution {
     #[default]

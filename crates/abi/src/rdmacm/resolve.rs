@@ -10,7 +10,8 @@ use crate::c::cm::rdma_cm_id;
 use crate::export::seam::{Result, Verb};
 use crate::export::symbols::export;
 
-/// `rdma_bind_addr(3)`. The port that was given is in the id afterwards, and if the address is the device's, `verbs`.
+/// `rdma_bind_addr(3)`. The port that was given is in the id afterwards, and if the address is the
+/// device's, `verbs`.
 pub fn bind(id: &IdObject, addr: SocketAddr) -> Result<()> {
     id.nic().bind(addr)?;
     route::refresh(id)

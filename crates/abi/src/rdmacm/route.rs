@@ -9,14 +9,14 @@ use crate::c::cm::ibv_sa_path_rec;
 use crate::c::ibv_gid;
 use crate::export::seam::Result;
 
-/// `IB_PATH_GMP`, `IB_PATH_PRIMARY` and `IB_PATH_BIDIRECTIONAL` of `<infiniband/sa.h>`: the flags of the kernel's one
-/// path, which librdmacm gives as its preference.
+/// `IB_PATH_GMP`, `IB_PATH_PRIMARY` and `IB_PATH_BIDIRECTIONAL` of `<infiniband/sa.h>`: the flags
+/// of the kernel's one path, which librdmacm gives as its preference.
 const PATH_FLAGS: u8 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
 /// "Exactly", of the selectors of a path record.
 const EXACTLY: u8 = 2;
 
-/// Reads what is known of an id's way into the fields that programs read. An id that is found to be on the device has
-/// `verbs` and the default protection domain from then on.
+/// Reads what is known of an id's way into the fields that programs read. An id that is found to be
+/// on the device has `verbs` and the default protection domain from then on.
 pub fn refresh(id: &IdObject) -> Result<()> {
     let route = id.nic().route()?;
     let missing = route.on_device && id.state().device.is_none();
@@ -26,7 +26,8 @@ pub fn refresh(id: &IdObject) -> Result<()> {
     };
     let c = id.c();
     let mut state = id.state();
-    // SAFETY: plain fields of a live id, which the program's threads do not use while a call or event changes them.
+    // SAFETY: plain fields of a live id, which the program's threads do not use while a call or
+    // event changes them.
     unsafe {
         let addr = &raw mut (*c).route.addr;
         if let Some(local) = route.local {

@@ -1,4 +1,5 @@
-//! The states of an id's queue pair: in user space the connection manager says what to set, and librdmacm sets it.
+//! The states of an id's queue pair: in user space the connection manager says what to set, and
+//! librdmacm sets it.
 
 use rnic_nic::cm;
 use rnic_nic::{QpAttr, QpAttrMask, QpState};
@@ -30,8 +31,8 @@ unsafe fn follow(
     unsafe { qp::modify(qp, &attr, mask) }
 }
 
-/// To RTR by way of INIT. `responder_resources`: RDMA READs and atomics that it serves at a time, instead of what the
-/// connection says.
+/// To RTR by way of INIT. `responder_resources`: RDMA READs and atomics that it serves at a time,
+/// instead of what the connection says.
 ///
 /// # Safety
 /// The queue pair of the id is ours, if it has one.
@@ -55,7 +56,8 @@ pub unsafe fn to_rtr(
     }
 }
 
-/// To RTS. `initiator_depth`: RDMA READs and atomics that it has outstanding, instead of what the connection says.
+/// To RTS. `initiator_depth`: RDMA READs and atomics that it has outstanding, instead of what the
+/// connection says.
 ///
 /// # Safety
 /// As [`to_rtr`].

@@ -1,5 +1,6 @@
-//! The crate's own verbs, for the connection manager: results instead of NULL or a status. What ends an object does not tell
-//! that it failed: an object of the id's that is still in use is the program's from then on.
+//! The crate's own verbs, for the connection manager: results instead of NULL or a status. What
+//! ends an object does not tell that it failed: an object of the id's that is still in use is the
+//! program's from then on.
 
 use core::ffi::{c_int, c_void};
 

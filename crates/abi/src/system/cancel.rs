@@ -1,9 +1,9 @@
 //! Waiting for events where a thread may be cancelled.
 //!
-//! `pthread_cancel(3)` ends a thread that waits in read(2) by unwinding its stack, our frames among it. That is sound if
-//! they have nothing to clean up ("plain old frames", RFC 2945): while the thread waits, what prepared the wait has
-//! returned with all that it held, and what follows has not begun. The bounds `Copy` see to it, as what is copied has no
-//! destructor.
+//! `pthread_cancel(3)` ends a thread that waits in read(2) by unwinding its stack, our frames among
+//! it. That is sound if they have nothing to clean up ("plain old frames", RFC 2945): while the
+//! thread waits, what prepared the wait has returned with all that it held, and what follows has
+//! not begun. The bounds `Copy` see to it, as what is copied has no destructor.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +23,9 @@ unsafe extern "C-unwind" {
 #[cfg(not(any(test, thread_sanitizer)))]
 use crate::system::hooks::libc_poll as poll;
 
-/// What `verb` does, which takes an event: `prepare` gives the descriptor, one token of which is an event; `take` takes the
-/// event of a token, or says that there is none any more; `give_up` follows a wait that failed. 0, or -1 and errno.
+/// What `verb` does, which takes an event: `prepare` gives the descriptor, one token of which is an
+/// event; `take` takes the event of a token, or says that there is none any more; `give_up` follows
+/// a wait that failed. 0, or -1 and errno.
 ///
 /// A cancellation point, as in libibverbs. Callers are plain old frames themselves.
 #[inline(always)]
@@ -46,12 +47,14 @@ pub const fn readable(fd: c_int) -> pollfd {
     }
 }
 
-/// As [`event`], for a thread that is of use while it waits. `look` is called first, and again (`woken`) whenever one of
-/// the descriptors that it filled in was readable: true as long as there is something to wait for in this way. Then the
-/// event is taken, or waited for, in read(2). `look`'s third argument: it may have the thread wait in its way.
+/// As [`event`], for a thread that is of use while it waits. `look` is called first, and again
+/// (`woken`) whenever one of the descriptors that it filled in was readable: true as long as there
+/// is something to wait for in this way. Then the event is taken, or waited for, in read(2).
+/// `look`'s third argument: it may have the thread wait in its way.
 ///
-/// read(2) goes on after a signal whose handler was installed with SA_RESTART, poll(2) never does. So the first signal
-/// that could mean either ends the wait, as it would end read(2), and from then on threads wait in read(2) alone.
+/// read(2) goes on after a signal whose handler was installed with SA_RESTART, poll(2) never does.
+/// So the first signal that could mean either ends the wait, as it would end read(2), and from then
+/// on threads wait in read(2) alone.
 #[inline(always)]
 pub fn useful_event(
     verb: Verb,
@@ -104,7 +107,8 @@ static WAITS_IN_POLL: AtomicBool = AtomicBool::new(true);
 fn goes_on_after_signals() -> bool {
     let (mut restarts, mut ends) = (false, false);
     for signal in 1..=64 {
-        // SAFETY: an all-zero sigaction is a valid value of that plain C struct, and a place for the answer.
+        // SAFETY: an all-zero sigaction is a valid value of that plain C struct, and a place for
+        // the answer.
         let action = unsafe {
             let mut action: libc::sigaction = core::mem::zeroed();
             if libc::sigaction(signal, core::ptr::null(), &mut action) != 0 {

@@ -1,7 +1,8 @@
-//! The port's counters under the names that sysfs gives them: those of the InfiniBand performance manager (IBTA vol. 1,
-//! 16.1.3.5) in `counters`, those of ConnectX in `hw_counters`.
+//! The port's counters under the names that sysfs gives them: those of the InfiniBand performance
+//! manager (IBTA vol. 1, 16.1.3.5) in `counters`, those of ConnectX in `hw_counters`.
 //!
-//! They count what this process has sent and received. What cannot happen here is 0; what is not counted is not there.
+//! They count what this process has sent and received. What cannot happen here is 0; what is not
+//! counted is not there.
 
 use rnic_nic::PortCounters;
 
@@ -27,7 +28,8 @@ macro_rules! counters {
 }
 
 pub const COUNTERS: &[Counter] = counters! { |c|
-    // Data is counted in words of four bytes; what reaches the peer's memory without packets counts as on hardware.
+    // Data is counted in words of four bytes; what reaches the peer's memory without packets counts
+    // as on hardware.
     "counters/port_xmit_data" => (c.link.tx_bytes + c.link.tx_reached_bytes) / 4;
     "counters/port_rcv_data" => (c.link.rx_bytes + c.link.rx_reached_bytes) / 4;
     "counters/port_xmit_packets" => c.link.tx_packets;

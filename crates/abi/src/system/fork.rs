@@ -1,8 +1,9 @@
 //! fork(2) and the end of the process.
 //!
-//! The engine lives in the process's own pages and reads and writes them with its own loads and stores, so the
-//! copy-on-write hazard that `ibv_fork_init(3)` guards against in hardware does not exist: it succeeds, and says that
-//! it was not needed. What a fork does to the engine itself is the nic crate's affair; the handlers here see to our own locks.
+//! The engine lives in the process's own pages and reads and writes them with its own loads and
+//! stores, so the copy-on-write hazard that `ibv_fork_init(3)` guards against in hardware does not
+//! exist: it succeeds, and says that it was not needed. What a fork does to the engine itself is
+//! the nic crate's affair; the handlers here see to our own locks.
 
 use core::any::Any;
 use core::ffi::{c_int, c_uint, c_void};
@@ -48,8 +49,8 @@ type Guards = (
 );
 
 thread_local! {
-    /// Our own locks, while the process forks. They are never dropped with the thread, as that would
-    /// have to be registered: who forks takes them out again.
+    /// Our own locks, while the process forks. They are never dropped with the thread, as that
+    /// would have to be registered: who forks takes them out again.
     static HELD: RefCell<Option<ManuallyDrop<Guards>>> = const { RefCell::new(None) };
 }
 
@@ -83,13 +84,14 @@ pub fn hold_at_forks(lock: Lock, hold: Hold) -> Result<()> {
     Ok(())
 }
 
-/// Registers the fork handlers, once: at the first open, because before it there is nothing to guard and the library
-/// is loaded into every child of `rnic run`.
+/// Registers the fork handlers, once: at the first open, because before it there is nothing to
+/// guard and the library is loaded into every child of `rnic run`.
 fn register() -> Result<()> {
     static REGISTERED: Mutex<bool> = Mutex::new(false);
     let mut registered = REGISTERED.lock();
     if !*registered {
-        // First: what is registered last prepares first, and our locks are taken before the device's.
+        // First: what is registered last prepares first, and our locks are taken before the
+        // device's.
         rnic_nic::guard_forks()?;
         // SAFETY: functions of this library, which is never unloaded (-z nodelete).
         if unsafe { libc::pthread_atfork(Some(prepare), Some(release), Some(release)) } != 0 {

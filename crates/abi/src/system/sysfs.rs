@@ -1,7 +1,7 @@
 //! The device as sysfs would show it, and the libibverbs functions that read sysfs.
 //!
-//! There is no `/sys/class/infiniband/rnic0`. What programs look up there is computed by [`tree`]; the real files of
-//! the machine stay reachable under every other path.
+//! There is no `/sys/class/infiniband/rnic0`. What programs look up there is computed by [`tree`];
+//! the real files of the machine stay reachable under every other path.
 
 use core::ffi::{c_char, c_int};
 use std::fmt::Write as _;
@@ -84,9 +84,9 @@ pub fn tree() -> Vec<File> {
     files
 }
 
-/// What a card's folder on its bus has, as far as it is true of the interface behind the device: programs look for that in
-/// `device/net`. There is no link to a bus, nor a vendor: those of the interface's card would have programs take it
-/// for an RDMA card of that vendor.
+/// What a card's folder on its bus has, as far as it is true of the interface behind the device:
+/// programs look for that in `device/net`. There is no link to a bus, nor a vendor: those of the
+/// interface's card would have programs take it for an RDMA card of that vendor.
 fn device_files(device: &str, netdev: Option<&GidEntry>, files: &mut Vec<File>) {
     let Some(GidEntry {
         ifname, ifindex, ..
@@ -206,7 +206,8 @@ unsafe extern "C" fn read_sysfs_file(
         let text = contents[..read]
             .strip_suffix(b"\n")
             .unwrap_or(&contents[..read]);
-        // SAFETY: the caller says that there is room for `size` bytes, and `text` is no longer than that.
+        // SAFETY: the caller says that there is room for `size` bytes, and `text` is no longer than
+        // that.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());
             if text.len() < size {

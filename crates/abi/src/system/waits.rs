@@ -2,8 +2,8 @@
 //!
 //! A program that sleeps in `epoll_wait` until its channel is readable costs each message two
 //! wake-ups: that of the background thread, which a packet wakes, and its own, when that thread has
-//! found the completion. So where the calls that wait are interposed ([`crate::system::hooks`]), a thread
-//! that waits for a channel looks after packets itself, as one in `ibv_get_cq_event` does
+//! found the completion. So where the calls that wait are interposed ([`crate::system::hooks`]), a
+//! thread that waits for a channel looks after packets itself, as one in `ibv_get_cq_event` does
 //! (`rnic_nic`'s `driving/event_wait.rs`): it first stays awake for a moment where that has paid,
 //! and then sleeps on what the program waits for and on the descriptors of packets.
 //!
@@ -38,8 +38,8 @@ pub type Channels = SmallVec<[CompChannel; 1]>;
 
 #[derive(Default)]
 struct Table {
-    /// By their descriptors, in order. One may have several, made by dup(2) and its kin. As close(2)
-    /// is not seen, some may be something else by now.
+    /// By their descriptors, in order. One may have several, made by dup(2) and its kin. As
+    /// close(2) is not seen, some may be something else by now.
     channels: Vec<(RawFd, WeakCompChannel)>,
     /// Epoll sets, and a channel's descriptor or another set that each holds. In order.
     members: Vec<(RawFd, RawFd)>,
@@ -612,7 +612,8 @@ mod tests {
         for fd in [90, 100, 110, 150, 200] {
             assert_eq!(found(&table, fd), [one.fd()], "{fd}");
         }
-        // The original is closed and another channel's duplicate; a duplicate is what is no channel.
+        // The original is closed and another channel's duplicate; a duplicate is what is no
+        // channel.
         table.duplicate(50, 100);
         table.duplicate(7, 110);
         assert_eq!(found(&table, 100), [other.fd()]);

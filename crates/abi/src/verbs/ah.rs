@@ -52,9 +52,9 @@ unsafe extern "C" fn create_ah(
     })
 }
 
-/// rsockets for datagrams make a handle of the port's own LID for what they send to themselves, which RoCE, and so every
-/// device but InfiniBand's, refuses. Here they get one of the port's first GID, which leads there as well: where RoCE has
-/// no datagram rsockets, rnic has.
+/// rsockets for datagrams make a handle of the port's own LID for what they send to themselves,
+/// which RoCE, and so every device but InfiniBand's, refuses. Here they get one of the port's first
+/// GID, which leads there as well: where RoCE has no datagram rsockets, rnic has.
 ///
 /// # Safety
 /// A protection domain of ours, or NULL.

@@ -1,7 +1,9 @@
-//! Buffers that the library allocates for the program (rdma-core 64 and later), and registration by one structure.
+//! Buffers that the library allocates for the program (rdma-core 64 and later), and registration by
+//! one structure.
 //!
-//! Both are libibverbs' own: every device has them. A device may give memory of another kind, shared with the host of a
-//! confidential virtual machine; ours takes ordinary memory for all protection domains, as most do.
+//! Both are libibverbs' own: every device has them. A device may give memory of another kind,
+//! shared with the host of a confidential virtual machine; ours takes ordinary memory for all
+//! protection domains, as most do.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::UnsafeCell;
@@ -60,7 +62,8 @@ fn allocate(pd: *mut ibv_pd, size: usize) -> Result<(*mut ibv_buf, *mut c_void)>
 unsafe extern "C" fn free_buf(buf: *mut ibv_buf) {
     crate::export::seam::quiet(|| {
         if !buf.is_null() {
-            // SAFETY: checked for NULL, from `alloc_buf`, and the program gives it up; so it does its memory.
+            // SAFETY: checked for NULL, from `alloc_buf`, and the program gives it up; so it does
+            // its memory.
             unsafe { libc::free(take_c::<BufObject>(buf).addr) };
         }
         Ok(())
@@ -77,7 +80,8 @@ unsafe extern "C" fn export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int {
 }
 
 /// # Safety
-/// The domain and what `attr` points to are ours, or NULL; the program keeps the memory until it deregisters it.
+/// The domain and what `attr` points to are ours, or NULL; the program keeps the memory until it
+/// deregisters it.
 unsafe fn reg(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut ibv_mr> {
     let mut mask = attr.comp_mask;
     let has = |mask: u64, bit: u32| mask & u64::from(bit) != 0;

@@ -263,8 +263,8 @@ unsafe extern "C-unwind" fn get_cq_event(
                 return Ok(false);
             };
             let source = cookie as *mut ibv_cq;
-            // SAFETY: the cookie is the address of a queue that cannot be destroyed before this event is acknowledged;
-            // the variables are the caller's.
+            // SAFETY: the cookie is the address of a queue that cannot be destroyed before this
+            // event is acknowledged; the variables are the caller's.
             unsafe {
                 *cq_context = (*source).cq_context;
                 *cq = source;

@@ -121,15 +121,16 @@ pub unsafe extern "C" fn create_cq_ex(
 /// # Safety
 /// The caller holds the polling lock of this queue.
 unsafe fn advance(object: &CqObject, first: bool) -> DataResult<()> {
-    // The rest of a batch is what waits already: driving the device here could take the completion of an event that
-    // the program has yet to fetch.
+    // The rest of a batch is what waits already: driving the device here could take the completion
+    // of an event that the program has yet to fetch.
     let found = match first {
         true => object.nic.poll_one()?,
         false => object.nic.take_one()?,
     };
     let (completion, stamp) = found.ok_or(Errno(libc::ENOENT))?;
     let polling = &object.polling;
-    // SAFETY: under the polling lock; the program reads the C fields between its own start and end of polling.
+    // SAFETY: under the polling lock; the program reads the C fields between its own start and end
+    // of polling.
     unsafe {
         *polling.current.get() = work_completion(&completion);
         let c = object.c.get();

@@ -17,8 +17,8 @@ use crate::handles::open::{guard_forks, lock_open};
 use crate::handles::per_process::PerProcess;
 use crate::system::sysfs::UVERBS_NAME;
 
-/// The device and, behind it, zeroes: mlx5dv and efadv look for their provider's data right behind `ibv_device` (at
-/// byte 664) before they decide that a device is not theirs.
+/// The device and, behind it, zeroes: mlx5dv and efadv look for their provider's data right behind
+/// `ibv_device` (at byte 664) before they decide that a device is not theirs.
 #[repr(C)]
 struct Device {
     c: ibv_device,
@@ -54,7 +54,8 @@ pub fn the_device() -> *mut ibv_device {
 
 unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     Verb("ibv_get_device_list").makes(free_device_list, || {
-        // SAFETY: two zeroed pointers, from the allocator that programs expect the list to come from.
+        // SAFETY: two zeroed pointers, from the allocator that programs expect the list to come
+        // from.
         let list =
             unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
         if list.is_null() {
@@ -97,7 +98,8 @@ extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
     seam::number(|| if device.is_null() { Err(EINVAL) } else { Ok(0) })
 }
 
-/// Opens the device, or with `cmd_fd` imports that context; the descriptor belongs to the new one from now on.
+/// Opens the device, or with `cmd_fd` imports that context; the descriptor belongs to the new one
+/// from now on.
 pub fn open_as(cmd_fd: Option<c_int>) -> Result<*mut ibv_context> {
     guard_forks()?;
     let nic = cmd_fd.map_or_else(Context::open, Context::import);
@@ -138,9 +140,9 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     seam::status(|| {
         // SAFETY: a context of ours, or NULL.
         let object = unsafe { from_c::<ContextObject>(context) }?;
-        // Objects that are left end as the kernel ends those of a closed device file; their memory, and the context's, to
-        // which they point, is kept. So it is in a forked child, whose copy of the parent's device is not closed: only
-        // what the child itself opened is.
+        // Objects that are left end as the kernel ends those of a closed device file; their memory,
+        // and the context's, to which they point, is kept. So it is in a forked child, whose copy
+        // of the parent's device is not closed: only what the child itself opened is.
         let Some(Opened { nic, .. }) = object.opened.here() else {
             return Ok(());
         };

@@ -15,7 +15,8 @@ use crate::handles::mr::hand_out;
 use crate::handles::object::{from_c, into_c, take_c};
 use crate::handles::pd::PdObject;
 
-/// Largest alignment that may be asked for: a page. Where in the device its memory lies shows nowhere.
+/// Largest alignment that may be asked for: a page. Where in the device its memory lies shows
+/// nowhere.
 const MAX_LOG_ALIGN: u32 = 12;
 
 /// Gives device memory to the program.

@@ -1,9 +1,9 @@
 //! Asynchronous events.
 //!
-//! An event that names an object keeps it from being destroyed until it is acknowledged. Taking an event and counting
-//! it for its object happen under the context's `async_lock`; `ibv_destroy_qp`,
-//! `ibv_destroy_cq` and `ibv_destroy_srq` pass through that lock between
-//! revoking the waiting events and looking at the count.
+//! An event that names an object keeps it from being destroyed until it is acknowledged. Taking an
+//! event and counting it for its object happen under the context's `async_lock`; `ibv_destroy_qp`,
+//! `ibv_destroy_cq` and `ibv_destroy_srq` pass through that lock between revoking the waiting
+//! events and looking at the count.
 
 use core::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -30,8 +30,8 @@ unsafe extern "C-unwind" fn get_async_event(
             if event.is_null() {
                 return Err(NULL);
             }
-            // The events of the parent are not a forked child's to take: it waits for those of its own.
-            // SAFETY: a context of ours, or NULL.
+            // The events of the parent are not a forked child's to take: it waits for those of its
+            // own. SAFETY: a context of ours, or NULL.
             Ok(unsafe { opened(context) }?.nic.async_fd())
         },
         || {
@@ -62,7 +62,8 @@ fn deliver(event: AsyncEvent) -> ibv_async_event {
     };
     let (element, event_type) = match event {
         AsyncEvent::Qp { cookie, event } => {
-            // SAFETY: the cookie is the address of a queue pair, which cannot go away under the lock.
+            // SAFETY: the cookie is the address of a queue pair, which cannot go away under the
+            // lock.
             if let Ok(qp) = unsafe { from_c::<QpObject>(cookie as *mut ibv_qp) } {
                 qp.async_events_delivered.fetch_add(1, Ordering::AcqRel);
             }
@@ -105,7 +106,8 @@ unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
     seam::quiet(|| {
         // SAFETY: NULL or an event that `get_async_event` filled in.
         let event = unsafe { event.as_ref() }.ok_or(NULL)?;
-        // SAFETY: pointers may be read for every variant of the union: all its eight bytes were written.
+        // SAFETY: pointers may be read for every variant of the union: all its eight bytes were
+        // written.
         let object = unsafe { event.element.object };
         match event.event_type {
             IBV_EVENT_CQ_ERR => {

@@ -1,5 +1,5 @@
-//! `ibv_import_*(3)`: further handles of a device, a domain, a region, device memory, of this process or of another one of
-//! this user that sent the `cmd_fd` of its context.
+//! `ibv_import_*(3)`: further handles of a device, a domain, a region, device memory, of this
+//! process or of another one of this user that sent the `cmd_fd` of its context.
 
 use core::ffi::c_int;
 

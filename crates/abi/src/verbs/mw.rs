@@ -61,8 +61,8 @@ fn next_key(rkey: u32) -> u32 {
     (rkey & !0xff) | (rkey.wrapping_add(1) & 0xff)
 }
 
-/// The `bind_mw` operation: type 1 (verbs.h has checked that). The new key is in `mw` on return, and opens when the bind
-/// completes.
+/// The `bind_mw` operation: type 1 (verbs.h has checked that). The new key is in `mw` on return,
+/// and opens when the bind completes.
 pub unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,

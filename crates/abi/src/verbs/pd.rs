@@ -97,8 +97,8 @@ pub unsafe extern "C" fn alloc_parent_domain(
             let attr = attr.as_ref().ok_or(NULL)?;
             (attr, from_c::<PdObject>(attr.pd)?)
         };
-        // The last one allows a device to take memory that a confidential virtual machine shares with its host. Ours needs
-        // none such: the processor copies.
+        // The last one allows a device to take memory that a confidential virtual machine shares
+        // with its host. Ours needs none such: the processor copies.
         let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
             | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
             | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;

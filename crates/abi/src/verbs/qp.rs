@@ -64,7 +64,8 @@ unsafe fn create(
             },
         )
     };
-    // In a forked child those of the parent are of no use, whereas of its domain the child has one of its own.
+    // In a forked child those of the parent are of no use, whereas of its domain the child has one
+    // of its own.
     for cq in [send_cq, recv_cq] {
         cq.nic.check_alive(VERB)?;
     }
@@ -185,7 +186,8 @@ pub unsafe extern "C" fn create_qp_ex(
             if mask & IBV_QP_INIT_ATTR_XRCD == 0 {
                 return Err(EINVAL.because("comp_mask names no XRC domain (IBV_QP_INIT_ATTR_XRCD)"));
             }
-            // SAFETY: the mask says that `xrcd` is there; up to `sq_sig_all` the structure is that of the plain verb.
+            // SAFETY: the mask says that `xrcd` is there; up to `sq_sig_all` the structure is that
+            // of the plain verb.
             return unsafe { create_target((*attr).xrcd, &mut *attr.cast()) };
         }
         if mask & IBV_QP_INIT_ATTR_PD == 0 {
@@ -198,12 +200,14 @@ pub unsafe extern "C" fn create_qp_ex(
             // SAFETY: the mask says that this field is there.
             _ => Some(unsafe { Builder::new((*attr).qp_type, (*attr).send_ops_flags) }?),
         };
-        // SAFETY: the mask says that `pd` is there; up to `sq_sig_all` the structure is that of the plain verb.
+        // SAFETY: the mask says that `pd` is there; up to `sq_sig_all` the structure is that of the
+        // plain verb.
         unsafe { create((*attr).pd, &mut *attr.cast::<ibv_qp_init_attr>(), builder) }
     })
 }
 
-/// What a queue pair of type XRC_RECV is to the program: it has neither protection domain nor completion queues.
+/// What a queue pair of type XRC_RECV is to the program: it has neither protection domain nor
+/// completion queues.
 fn target(context: *mut ibv_context, qp_context: *mut c_void, qpn: u32, state: QpState) -> ibv_qp {
     ibv_qp {
         context,
@@ -292,7 +296,8 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result
     // SAFETY: by contract.
     let object = unsafe { from_c::<QpObject>(qp) }?;
     let outcome = object.nic.modify(attr, mask);
-    // SAFETY: a plain field of a live queue pair. Also after a failure: the state may be an error's.
+    // SAFETY: a plain field of a live queue pair. Also after a failure: the state may be an
+    // error's.
     unsafe { (*qp).state = object.nic.state() as c_uint };
     outcome.map_err(Refusal::from)
 }
@@ -363,12 +368,13 @@ pub unsafe fn destroy(qp: *mut ibv_qp) -> Result<()> {
             .because("it is attached to a multicast group")
             .consequence());
     }
-    // Revokes the events that nobody took. Who took one may use the queue pair until he acknowledges it, so the handle
-    // stays.
+    // Revokes the events that nobody took. Who took one may use the queue pair until he
+    // acknowledges it, so the handle stays.
     object.nic.retire();
     let delivered = &object.async_events_delivered;
-    // SAFETY: a live queue pair of a live context. Events that were taken are counted once the lock has been free; as all
-    // are acknowledged, nobody uses the queue pair any more: the program gives it up.
+    // SAFETY: a live queue pair of a live context. Events that were taken are counted once the lock
+    // has been free; as all are acknowledged, nobody uses the queue pair any more: the program
+    // gives it up.
     unsafe {
         pass_async_lock((*qp).context)?;
         wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
@@ -384,15 +390,16 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     Verb("ibv_destroy_qp").status(|| unsafe { destroy(qp) })
 }
 
-/// `ibv_query_qp_data_in_order(3)`, also its later form that returns capability bits. The packets of a message are
-/// written in order and the end of each last, but how the bytes within a packet become visible is the copy's business:
-/// no promise.
+/// `ibv_query_qp_data_in_order(3)`, also its later form that returns capability bits. The packets
+/// of a message are written in order and the end of each last, but how the bytes within a packet
+/// become visible is the copy's business: no promise.
 unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
     0
 }
 
-/// `ibv_query_ece(3)` and `ibv_set_ece(3)`: connection options that two devices of one vendor agree on. This one has
-/// none, and says so as libibverbs does for a device without them: programs then leave ECE out.
+/// `ibv_query_ece(3)` and `ibv_set_ece(3)`: connection options that two devices of one vendor agree
+/// on. This one has none, and says so as libibverbs does for a device without them: programs then
+/// leave ECE out.
 ///
 /// # Safety
 /// A queue pair of ours, or NULL.

@@ -11,13 +11,15 @@ use crate::export::seam::{EINVAL, EOPNOTSUPP, NULL, Refusal, Result, Verb};
 use crate::export::symbols::export;
 use crate::handles::context::nic;
 
-/// P_Key of index 0: the default partition, full member. Big-endian like all the API's P_Keys, so a palindrome helps.
+/// P_Key of index 0: the default partition, full member. Big-endian like all the API's P_Keys, so a
+/// palindrome helps.
 const DEFAULT_PKEY: u16 = 0xffff;
 
 /// Completion timestamps count nanoseconds of CLOCK_MONOTONIC: a clock of 1 000 000 kHz.
 const CORE_CLOCK_KHZ: u64 = 1_000_000;
 
-/// Copies the first `len` bytes of `value` to `to` and zeroes what the caller has beyond our structure.
+/// Copies the first `len` bytes of `value` to `to` and zeroes what the caller has beyond our
+/// structure.
 ///
 /// # Safety
 /// `to` has room for `len` bytes.
@@ -157,7 +159,8 @@ fn port_of(context: &Context, port: u32) -> Result<PortAttr> {
 }
 
 fn port_attr(context: &Context, port: u8) -> Result<ibv_port_attr> {
-    /// `IB_WIDTH_4X`, `IB_SPEED_EDR`: 4 x 25 Gbit/s. A name for programs that rank devices; nothing is paced by it.
+    /// `IB_WIDTH_4X`, `IB_SPEED_EDR`: 4 x 25 Gbit/s. A name for programs that rank devices; nothing
+    /// is paced by it.
     const WIDTH_4X: u8 = 2;
     const SPEED_EDR: u8 = 32;
     const PHYS_LINK_UP: u8 = 5;
@@ -232,8 +235,8 @@ unsafe extern "C" fn query_port_speed(
     })
 }
 
-/// The rows of a table that programs ask for. Some go through it row by row until one is refused, librdmacm through that of
-/// P_Keys; nothing is wrong with that.
+/// The rows of a table that programs ask for. Some go through it row by row until one is refused,
+/// librdmacm through that of P_Keys; nothing is wrong with that.
 struct Table {
     what: &'static str,
     /// The row that was asked for last, of any thread: it only matters to words.
@@ -251,7 +254,8 @@ impl Table {
         }
     }
 
-    /// The row of this index, in a table of so many; `more` is said of a table that has no such row.
+    /// The row of this index, in a table of so many; `more` is said of a table that has no such
+    /// row.
     fn row(&self, index: i64, rows: u32, more: impl FnOnce() -> String) -> Result<u32> {
         let is_next = self.last.swap(index, Ordering::Relaxed).checked_add(1) == Some(index);
         match u32::try_from(index) {

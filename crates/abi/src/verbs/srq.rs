@@ -181,11 +181,12 @@ pub unsafe fn destroy(srq: *mut ibv_srq) -> Result<()> {
             .because("queue pairs that receive from it are left")
             .consequence());
     }
-    // Revokes the events that nobody took. Who took one may use the queue until he acknowledges it, so the handle stays.
+    // Revokes the events that nobody took. Who took one may use the queue until he acknowledges it,
+    // so the handle stays.
     object.nic.retire();
     let delivered = &object.async_events_delivered;
-    // SAFETY: a live queue of a live context. Events that were taken are counted once the lock has been free; as all are
-    // acknowledged, nobody uses the queue any more: the program gives it up.
+    // SAFETY: a live queue of a live context. Events that were taken are counted once the lock has
+    // been free; as all are acknowledged, nobody uses the queue any more: the program gives it up.
     unsafe {
         pass_async_lock((*srq).context)?;
         wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
@@ -201,7 +202,8 @@ pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     Verb("ibv_destroy_srq").status(|| unsafe { destroy(srq) })
 }
 
-/// The `get_srq_num` operation: the number by which peers of an XRC queue pair name the queue; plain ones have one too.
+/// The `get_srq_num` operation: the number by which peers of an XRC queue pair name the queue;
+/// plain ones have one too.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     Verb("ibv_get_srq_num").status(|| {
         // SAFETY: a queue of ours, or NULL.

@@ -1,7 +1,9 @@
-//! The `ibv_wr_*` interface (`ibv_wr_post(3)`): work requests are built by calls and posted together.
+//! The `ibv_wr_*` interface (`ibv_wr_post(3)`): work requests are built by calls and posted
+//! together.
 //!
-//! Between `ibv_wr_start` and `ibv_wr_complete` or `ibv_wr_abort` the builder's lock is held. Nothing is posted before
-//! `ibv_wr_complete`, which posts the whole batch or, at the first error in it, nothing.
+//! Between `ibv_wr_start` and `ibv_wr_complete` or `ibv_wr_abort` the builder's lock is held.
+//! Nothing is posted before `ibv_wr_complete`, which posts the whole batch or, at the first error
+//! in it, nothing.
 //!
 //! * [`operations`]: calls that begin a work request.
 //! * [`memory`]: those of memory windows and invalidation.
@@ -25,7 +27,8 @@ use crate::handles::qp::{Builder, QpObject};
 
 const VERB: &str = "ibv_wr_complete";
 
-/// Puts the functions into a queue pair. Later members than those known here fail the batch instead of crashing.
+/// Puts the functions into a queue pair. Later members than those known here fail the batch instead
+/// of crashing.
 pub fn fill(c: &mut ibv_qp_ex) {
     c.wr_atomic_cmp_swp = Some(operations::atomic_cmp_swp);
     c.wr_atomic_fetch_add = Some(operations::atomic_fetch_add);
@@ -59,12 +62,14 @@ pub fn fill(c: &mut ibv_qp_ex) {
 unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> DataResult<(&'a QpObject, &'a Builder)> {
     // SAFETY: by contract.
     let object = unsafe { from_c::<QpObject>(qp.cast()) }?;
-    // In a forked child a thread of the parent may have it locked, and have left the batch half written.
+    // In a forked child a thread of the parent may have it locked, and have left the batch half
+    // written.
     object.nic.check_alive(VERB)?;
     Ok((object, object.builder.as_ref().ok_or(Errno(libc::EINVAL))?))
 }
 
-/// Works on the batch of a queue pair that is between start and completion. An error fails the batch.
+/// Works on the batch of a queue pair that is between start and completion. An error fails the
+/// batch.
 ///
 /// # Safety
 /// A queue pair of ours, or NULL; `ibv_wr_start` was called.
@@ -85,7 +90,8 @@ unsafe fn with_batch(
     });
 }
 
-/// Begins a work request with the `wr_id` and `wr_flags` of this moment. `operation` is its bit in `send_ops_flags`.
+/// Begins a work request with the `wr_id` and `wr_flags` of this moment. `operation` is its bit in
+/// `send_ops_flags`.
 ///
 /// # Safety
 /// As [`with_batch`].
@@ -110,7 +116,8 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: u32, op: SendOp) {
                 ));
             }
             let op = match op {
-                // Where to, `ibv_wr_set_ud_addr` says; without it the device refuses the work request.
+                // Where to, `ibv_wr_set_ud_addr` says; without it the device refuses the work
+                // request.
                 SendOp::Send if object.nic.qp_type() == QpType::Ud => nowhere(None),
                 SendOp::SendImm(imm) if object.nic.qp_type() == QpType::Ud => nowhere(Some(imm)),
                 op => op,

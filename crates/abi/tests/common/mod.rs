@@ -1,5 +1,5 @@
-//! What the tests of the shared library need: the library itself, a folder that names it as `rnic run` does, a C
-//! compiler and the real libraries' headers.
+//! What the tests of the shared library need: the library itself, a folder that names it as `rnic
+//! run` does, a C compiler and the real libraries' headers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,8 @@ pub const NAMES: [&str; 4] = [
     "librdmacm.so",
 ];
 
-/// `librnic_verbs.so`, built beside this test with the test's own profile. Cargo builds no cdylib for tests by itself.
+/// `librnic_verbs.so`, built beside this test with the test's own profile. Cargo builds no cdylib
+/// for tests by itself.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -77,8 +78,8 @@ pub fn library_dir(name: &str) -> PathBuf {
 
 /// A command that runs under the library, with the environment that `rnic run` makes.
 ///
-/// Where that is possible it runs in a network namespace of its own: UDP port 4791 belongs to one user at a time, and
-/// whatever else uses the device on this host is none of the test's business.
+/// Where that is possible it runs in a network namespace of its own: UDP port 4791 belongs to one
+/// user at a time, and whatever else uses the device on this host is none of the test's business.
 pub fn under_library(dir: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = if namespaces_work() {
         let mut command = Command::new("unshare");
@@ -132,8 +133,8 @@ fn namespaces_work() -> bool {
     })
 }
 
-/// The headers of libibverbs and librdmacm and gcc, or why the test cannot tell anything. Panics unless the environment
-/// says that they may be missing.
+/// The headers of libibverbs and librdmacm and gcc, or why the test cannot tell anything. Panics
+/// unless the environment says that they may be missing.
 pub fn headers_available() -> bool {
     let missing: Vec<&str> = [
         ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
@@ -182,8 +183,9 @@ pub fn compile(dir: &Path, name: &str, source: &str, libraries: &[&str]) -> Path
         gcc(&[from, "-o".as_ref(), to]);
         return program;
     };
-    // gcc's checks and rustc's are of one kind, and the runtime is rustc's: gcc must not add its own. No races are sought in
-    // the program's own code: what it reads in memory that the device writes is ordered by nothing but the bytes.
+    // gcc's checks and rustc's are of one kind, and the runtime is rustc's: gcc must not add its
+    // own. No races are sought in the program's own code: what it reads in memory that the device
+    // writes is ordered by nothing but the bytes.
     let object = dir.join(format!("{name}.o"));
     let object = object.as_os_str();
     let checks = match sanitizer.kind.as_str() {
@@ -207,7 +209,8 @@ fn sanitized_source(name: &str) -> PathBuf {
     tests.join("sanitized").join(name)
 }
 
-/// With what the library was built that `RNIC_SANITIZED_LIBRARY` names: `./test sanitize` builds it.
+/// With what the library was built that `RNIC_SANITIZED_LIBRARY` names: `./test sanitize` builds
+/// it.
 struct Sanitizer {
     /// As `-fsanitize=` has it: `address` or `thread`.
     kind: String,
@@ -227,7 +230,8 @@ impl Sanitizer {
         let mut options =
             format!("external_symbolizer_path={addr2line}:allocator_may_return_null=1");
         if self.kind == "thread" {
-            // Programs fork while the engine's thread runs, and their children open the device anew.
+            // Programs fork while the engine's thread runs, and their children open the device
+            // anew.
             options += ":die_after_fork=0";
         }
         (variable, format!("{options}:{said}"))
@@ -299,8 +303,8 @@ pub fn output(mut command: Command) -> Output {
         let waited = is_over.recv_timeout(Duration::from_secs(patience));
         let hangs = waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
         if hangs {
-            // SAFETY: takes no pointer; the group is of our own making. Its leader is waited for when its pipes are closed, which
-            // nobody of the group does before this.
+            // SAFETY: takes no pointer; the group is of our own making. Its leader is waited for
+            // when its pipes are closed, which nobody of the group does before this.
             unsafe { libc::kill(group, libc::SIGKILL) };
         }
         hangs
@@ -313,7 +317,8 @@ pub fn output(mut command: Command) -> Output {
     output
 }
 
-/// Programs that close a device, or end, with objects left: as with hardware, these stay where the program has pointers to.
+/// Programs that close a device, or end, with objects left: as with hardware, these stay where the
+/// program has pointers to.
 const LEAVES_OBJECTS: [&str; 2] = ["import", "order"];
 
 /// Compiles `tests/c/NAME.c` and runs it under the library; what it printed.

@@ -73,7 +73,8 @@ fn gid(entry: &GidEntry) -> Gid {
     }
 }
 
-/// Looks at the device; what keeps it from being opened is reported beside what can be listed all the same.
+/// Looks at the device; what keeps it from being opened is reported beside what can be listed all
+/// the same.
 fn look() -> (Listing, Option<Failure>) {
     // The addresses are known without opening anything.
     let table = rnic_nic::gid_table();

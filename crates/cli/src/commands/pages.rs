@@ -1,4 +1,5 @@
-//! `rnic pages`: the manual pages and shell completions, made of the parser itself, so that they cannot differ from it.
+//! `rnic pages`: the manual pages and shell completions, made of the parser itself, so that they
+//! cannot differ from it.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -78,7 +79,8 @@ fn manual(command: &Command, folder: &Path) -> io::Result<()> {
     file.flush()
 }
 
-/// What stands behind the options in the help: tables keep their lines under a heading of their own, prose is filled.
+/// What stands behind the options in the help: tables keep their lines under a heading of their
+/// own, prose is filled.
 fn rest_of_help(help: &str) -> Roff {
     let mut page = Roff::new();
     let mut in_notes = false;
@@ -119,7 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// Promise: a package that ships what `rnic pages` wrote documents every command and option that the program has.
+    /// Promise: a package that ships what `rnic pages` wrote documents every command and option
+    /// that the program has.
     #[test]
     fn every_command_and_option_has_its_place() {
         let folder = std::env::temp_dir().join(format!("rnic-pages-{}", std::process::id()));
@@ -151,7 +154,8 @@ mod tests {
         std::fs::remove_dir_all(&folder).expect("ours");
     }
 
-    /// Promise: the tables of the help keep their columns in the manual, and its prose is not cut into lines.
+    /// Promise: the tables of the help keep their columns in the manual, and its prose is not cut
+    /// into lines.
     #[test]
     fn tables_keep_their_lines() {
         let page = rest_of_help("Examples:\n  a  b\n  c  d\n\nProse that is\nlong.\n\nMore.");

@@ -1,4 +1,5 @@
-//! A bulk transfer beside what is measured: RDMA WRITEs over a queue pair of its own, between the same two processes.
+//! A bulk transfer beside what is measured: RDMA WRITEs over a queue pair of its own, between the
+//! same two processes.
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -10,8 +11,8 @@ use rnic::{
 use super::waiting::poll_hard;
 use crate::platform::failure::{Failure, Result};
 
-/// As many WRITEs at once as fill the pipe. Whoever measures posts the next ones while it waits for something: the program is
-/// one that does both in one thread.
+/// As many WRITEs at once as fill the pipe. Whoever measures posts the next ones while it waits for
+/// something: the program is one that does both in one thread.
 pub struct Bulk {
     qp: QueuePair<Rc>,
     cq: CompletionQueue,

@@ -1,5 +1,5 @@
-//! How the two sides of `rnic bench` and `rnic verify` find each other between two hosts: one waits at a TCP address, the other
-//! one calls it.
+//! How the two sides of `rnic bench` and `rnic verify` find each other between two hosts: one waits
+//! at a TCP address, the other one calls it.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;

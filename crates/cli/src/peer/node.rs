@@ -1,4 +1,5 @@
-//! A process that has the device open, and its peer: the same program, started again or waiting elsewhere.
+//! A process that has the device open, and its peer: the same program, started again or waiting
+//! elsewhere.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -48,7 +49,8 @@ impl Peer {
         self.child.id()
     }
 
-    /// What failed here, with the end of that process in front if it was killed: then it could not say so itself.
+    /// What failed here, with the end of that process in front if it was killed: then it could not
+    /// say so itself.
     pub fn blame(&mut self, failure: Failure) -> Failure {
         // Its end of the channel is closed before it counts as ended.
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -87,7 +89,8 @@ impl Drop for Peer {
 
 /// The channel of the second process to the first.
 pub fn parent() -> Result<Exchange> {
-    // Without the buffer of the standard library, so that the descriptor tells whether a message is there.
+    // Without the buffer of the standard library, so that the descriptor tells whether a message is
+    // there.
     let input = std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     Ok(Exchange::over(input, std::io::stdout())?)
 }
@@ -106,7 +109,8 @@ pub fn parse_mtu(text: &str) -> std::result::Result<PathMtu, String> {
     known.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
-/// A queue pair that is connected with the one that the peer makes at the same time; both are ready when this returns.
+/// A queue pair that is connected with the one that the peer makes at the same time; both are ready
+/// when this returns.
 fn connect(
     exchange: &mut Exchange,
     pd: &ProtectionDomain,
@@ -121,7 +125,8 @@ fn connect(
         .max_send_wr(DEPTH)
         .max_recv_wr(DEPTH)
         .max_inline_data(INLINE as u32)
-        // Both sides poll: where others want the processors, one of them is away for longer than a usual timeout.
+        // Both sides poll: where others want the processors, one of them is away for longer than a
+        // usual timeout.
         .timeout(17);
     if let Some(mtu) = mtu {
         builder = builder.path_mtu(mtu);
@@ -133,7 +138,8 @@ fn connect(
     Ok(qp)
 }
 
-/// One connected queue pair with queues, a region that the peer may use, and the channel to the peer.
+/// One connected queue pair with queues, a region that the peer may use, and the channel to the
+/// peer.
 pub struct Station {
     context: Context,
     pub gid: GidEntry,
@@ -150,7 +156,8 @@ pub struct Station {
 }
 
 impl Station {
-    /// Connects to the peer, which does the same at the other end of the channel. `region`: bytes that the peer may use.
+    /// Connects to the peer, which does the same at the other end of the channel. `region`: bytes
+    /// that the peer may use.
     pub fn connect(
         mut exchange: Exchange,
         choose: impl FnOnce(&Context) -> Result<GidEntry>,
@@ -179,8 +186,8 @@ impl Station {
         })
     }
 
-    /// Opens one more connection to the peer, which does the same, for RDMA WRITEs of `size` bytes beside what is measured.
-    /// They go to the end of the peer's region.
+    /// Opens one more connection to the peer, which does the same, for RDMA WRITEs of `size` bytes
+    /// beside what is measured. They go to the end of the peer's region.
     pub fn add_bulk(&mut self, size: usize) -> Result<()> {
         let cq = self.context.create_cq(DEPTH).build()?;
         let mtu = Some(self.qp.path_mtu());

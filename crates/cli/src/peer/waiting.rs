@@ -10,10 +10,12 @@ use crate::platform::failure::Result;
 /// Nothing here takes so long unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longer than any gap in an undisturbed test: a side that waits for so long is no longer measuring.
+/// Longer than any gap in an undisturbed test: a side that waits for so long is no longer
+/// measuring.
 pub const SPIN: Duration = Duration::from_millis(2);
 
-/// The next completion of the side that has nothing to do but to wait for it: as long as the other side is there.
+/// The next completion of the side that has nothing to do but to wait for it: as long as the other
+/// side is there.
 pub fn wait_for_peer<T>(
     exchange: &Exchange,
     mut wait: impl FnMut() -> Result<Option<T>>,

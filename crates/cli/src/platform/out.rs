@@ -1,4 +1,5 @@
-//! Words for people, on stdout and stderr: either may be a pipe that nobody reads any more (`| head`).
+//! Words for people, on stdout and stderr: either may be a pipe that nobody reads any more (`|
+//! head`).
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
@@ -7,7 +8,8 @@ use rustix::termios::tcgetwinsize;
 
 use crate::platform::sys;
 
-/// Columns of text that is broken into lines, where the terminal does not have fewer. More are hard to read.
+/// Columns of text that is broken into lines, where the terminal does not have fewer. More are hard
+/// to read.
 pub const WIDTH: usize = 100;
 
 /// Columns of the terminal that the answer goes to; `None` if it goes to a file or pipe.

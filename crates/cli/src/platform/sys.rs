@@ -1,4 +1,5 @@
-//! System calls that the standard library lacks. Small wrappers: everything else of the program is safe code.
+//! System calls that the standard library lacks. Small wrappers: everything else of the program is
+//! safe code.
 
 use std::ffi::CString;
 use std::io;
@@ -34,12 +35,13 @@ pub fn has_capabilities(path: &Path) -> bool {
         return false;
     };
     let name = c"security.capability";
-    // SAFETY: both are valid C strings for the whole call, which stores nothing where there is room for nothing.
+    // SAFETY: both are valid C strings for the whole call, which stores nothing where there is room
+    // for nothing.
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Ends the process quietly when it prints into a pipe that nobody reads (`| head`), as programs in C do. Not where another
-/// process is written to by a pipe, whose end is to be told.
+/// Ends the process quietly when it prints into a pipe that nobody reads (`| head`), as programs in
+/// C do. Not where another process is written to by a pipe, whose end is to be told.
 pub fn end_on_broken_pipe() {
     // SAFETY: SIG_DFL is a valid disposition, and no handler of ours is replaced.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -54,7 +56,8 @@ pub fn end_by_broken_pipe() -> ! {
     std::process::exit(128 + libc::SIGPIPE)
 }
 
-/// The next ^C is for others, who end and close the pipe that this process reads; the one after it ends this process, too.
+/// The next ^C is for others, who end and close the pipe that this process reads; the one after it
+/// ends this process, too.
 pub fn outlive_one_interrupt() {
     extern "C" fn nothing(_: i32) {}
     // SAFETY: sigaction is a plain structure, for which zeros are a valid value.
@@ -85,7 +88,8 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &one)?)
 }
 
-/// SIGPIPE was ignored when this process began; the standard library has changed that before `main`.
+/// SIGPIPE was ignored when this process began; the standard library has changed that before
+/// `main`.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 #[used]
@@ -104,8 +108,8 @@ fn is_ignored(signal: i32) -> bool {
     known && now.sa_sigaction == libc::SIG_IGN
 }
 
-/// The program inherits what this process did: which signals are blocked, and which ignored. Programs of services and
-/// scripts count on that.
+/// The program inherits what this process did: which signals are blocked, and which ignored.
+/// Programs of services and scripts count on that.
 pub fn keep_signals(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
     // SAFETY: sigset_t is plain.
@@ -174,12 +178,14 @@ pub fn die_with_parent(command: &mut std::process::Command) {
     }
 }
 
-/// Starts the program, of which [`keep_signals`] knows. From then on the signals are blocked here and waited for by [`Ward::wait`].
+/// Starts the program, of which [`keep_signals`] knows. From then on the signals are blocked here
+/// and waited for by [`Ward::wait`].
 pub fn start_ward(command: &mut std::process::Command) -> io::Result<Ward> {
     let set = watched_signals();
     // SAFETY: as in `watched_signals`; the old mask is written to a local value.
     let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to local values. A SIGCHLD that is ignored would never be delivered.
+    // SAFETY: both pointers are to local values. A SIGCHLD that is ignored would never be
+    // delivered.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &set, &mut old);
@@ -211,7 +217,8 @@ impl Ward {
             if signal <= 0 || signal == libc::SIGCHLD || by_kernel {
                 continue;
             }
-            // Sent to the whole group, it has reached the program already: then this may be the end.
+            // Sent to the whole group, it has reached the program already: then this may be the
+            // end.
             self.grace(&set);
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
@@ -238,8 +245,8 @@ impl Ward {
     }
 }
 
-/// Takes the exit statuses of whoever else has become a child of this process: of everybody who lost his parent, if this is
-/// the first process of a container.
+/// Takes the exit statuses of whoever else has become a child of this process: of everybody who
+/// lost his parent, if this is the first process of a container.
 fn reap_others(child: u32) {
     loop {
         // SAFETY: siginfo_t is a plain structure, for which zeros are a valid value.
@@ -268,7 +275,8 @@ pub fn end_like(status: std::process::ExitStatus) -> ! {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: pointers to local values; the default disposition of a signal that ended a process ends this one.
+        // SAFETY: pointers to local values; the default disposition of a signal that ended a
+        // process ends this one.
         unsafe {
             // The program has dumped its own core, if any.
             libc::setrlimit(libc::RLIMIT_CORE, &no_core);

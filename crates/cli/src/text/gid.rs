@@ -58,7 +58,8 @@ impl Choice {
     }
 }
 
-/// The GID of the address that the TCP connection uses, which the peer can reach, if the device has it.
+/// The GID of the address that the TCP connection uses, which the peer can reach, if the device has
+/// it.
 pub fn same_way(addr: IpAddr) -> impl FnOnce(&Context) -> rnic::Result<GidEntry> {
     move |context| {
         let known = context.gid_for(addr.to_canonical());

@@ -1,5 +1,6 @@
-//! Reasons of the connection manager's reject message (IBTA vol. 1, 12.6.7.2): the status of RDMA_CM_EVENT_REJECTED.
-//! And what a resolution of UD says instead (12.11): the status, if positive, of RDMA_CM_EVENT_UNREACHABLE.
+//! Reasons of the connection manager's reject message (IBTA vol. 1, 12.6.7.2): the status of
+//! RDMA_CM_EVENT_REJECTED. And what a resolution of UD says instead (12.11): the status, if
+//! positive, of RDMA_CM_EVENT_UNREACHABLE.
 
 use super::topic::{Kind, Topic};
 

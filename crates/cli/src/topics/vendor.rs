@@ -1,4 +1,5 @@
-//! `ibv_wc.vendor_err`: rnic's own codes, and those of Mellanox/NVIDIA NICs that programs' outputs show.
+//! `ibv_wc.vendor_err`: rnic's own codes, and those of Mellanox/NVIDIA NICs that programs' outputs
+//! show.
 
 use super::topic::{Kind, Topic};
 use rnic_nic::vendor_err as code;

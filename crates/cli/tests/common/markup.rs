@@ -1,4 +1,5 @@
-//! Whether a page is well formed: each element is closed, in the right order, and attributes are quoted.
+//! Whether a page is well formed: each element is closed, in the right order, and attributes are
+//! quoted.
 
 /// Elements without an end.
 const VOID: [&str; 4] = ["meta", "input", "br", "hr"];

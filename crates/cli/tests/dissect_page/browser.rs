@@ -1,5 +1,5 @@
-//! Chromium without a window, told through a pipe what to do (the Chrome DevTools Protocol): it opens a page and runs a script in
-//! it, for whose end we wait.
+//! Chromium without a window, told through a pipe what to do (the Chrome DevTools Protocol): it
+//! opens a page and runs a script in it, for whose end we wait.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

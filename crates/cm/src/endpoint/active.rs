@@ -10,7 +10,8 @@ use rnic_wire::cm::{
 };
 
 impl Endpoint {
-    /// Sends a REQ. Leads to [`Event::Response`](crate::Event::Response), `Rejected` or `Unreachable`.
+    /// Sends a REQ. Leads to [`Event::Response`](crate::Event::Response), `Rejected` or
+    /// `Unreachable`.
     ///
     /// # Errors
     /// [`CmError::PrivateData`], [`CmError::IpCmHeader`], [`CmError::NoIds`].
@@ -58,8 +59,8 @@ impl Endpoint {
         Ok(ConnId(id))
     }
 
-    /// After [`Event::Response`](crate::Event::Response): our queue pair is ready to send. Sends an RTU, with at most
-    /// 224 bytes of private data.
+    /// After [`Event::Response`](crate::Event::Response): our queue pair is ready to send. Sends an
+    /// RTU, with at most 224 bytes of private data.
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::State`], [`CmError::PrivateData`].
@@ -86,8 +87,8 @@ impl Endpoint {
             let fits = c.is_of(tid) || !c.may_be_answered();
             c.active && fits && c.is_between_ends_of(from)
         }) else {
-            // Whoever accepts what nobody asks for any more (or what an earlier process asked for under this id) need not
-            // wait for an RTU.
+            // Whoever accepts what nobody asks for any more (or what an earlier process asked for
+            // under this id) need not wait for an RTU.
             self.counters.unexpected += 1;
             let reason = RejectReason::INVALID_COMM_ID;
             self.refuse(from, tid, (id, rep.local_id), Answered::Rep, reason, &[]);
@@ -179,7 +180,8 @@ pub(super) fn fit<const N: usize>(bytes: &[u8]) -> Result<[u8; N], CmError> {
     private_data(bytes).ok_or(CmError::PrivateData { max: N })
 }
 
-/// The code of about the sum of two times: the greater one, or one more if the other is as long or half as long.
+/// The code of about the sum of two times: the greater one, or one more if the other is as long or
+/// half as long.
 fn sum_of_codes(a: u8, b: u8) -> u8 {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     (high + u8::from(low + 1 >= high)).min(31)

@@ -12,9 +12,10 @@ const WILL_RETRIES: u8 = 3;
 const WILL_INTERVAL_NS: u64 = 250_000_000;
 
 impl Endpoint {
-    /// Ends a connection that is established, or accepted: sends a DREQ with at most 220 bytes of private data, which
-    /// leads to [`Event::Disconnected`](crate::Event::Disconnected). If the peer ended it, confirms that instead (DREP,
-    /// at most 224 bytes). No error if this was done before.
+    /// Ends a connection that is established, or accepted: sends a DREQ with at most 220 bytes of
+    /// private data, which leads to [`Event::Disconnected`](crate::Event::Disconnected). If the
+    /// peer ended it, confirms that instead (DREP, at most 224 bytes). No error if this was done
+    /// before.
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::State`], [`CmError::PrivateData`].
@@ -46,8 +47,9 @@ impl Endpoint {
         }
     }
 
-    /// The application has no more interest in the connection, whatever its state: no event names it from now on, and
-    /// the peer is told (REJ, DREQ or DREP). What has to be repeated is repeated.
+    /// The application has no more interest in the connection, whatever its state: no event names
+    /// it from now on, and the peer is told (REJ, DREQ or DREP). What has to be repeated is
+    /// repeated.
     pub fn destroy(&mut self, now: Time, conn: ConnId) {
         let id = conn.0;
         let state = self.state(conn);
@@ -71,8 +73,8 @@ impl Endpoint {
         self.make_room();
     }
 
-    /// The process at the other end is known to be dead: as if a DREQ had come, or, before the connection was
-    /// established, as if all retries were used up. Nothing is sent.
+    /// The process at the other end is known to be dead: as if a DREQ had come, or, before the
+    /// connection was established, as if all retries were used up. Nothing is sent.
     pub fn peer_died(&mut self, now: Time, conn: ConnId) {
         let id = conn.0;
         let Some(connection) = self.connections.get(id) else {
@@ -93,17 +95,19 @@ impl Endpoint {
         }
     }
 
-    /// The process at the other end is known to be stopped (SIGSTOP, a debugger). Linux confirms a DREQ for a stopped program:
-    /// the application that has sent one need not wait. The DREQ is repeated all the same until it is confirmed.
+    /// The process at the other end is known to be stopped (SIGSTOP, a debugger). Linux confirms a
+    /// DREQ for a stopped program: the application that has sent one need not wait. The DREQ is
+    /// repeated all the same until it is confirmed.
     pub fn peer_stopped(&mut self, conn: ConnId) {
         if self.state(conn) == Some(State::DreqSent) {
             self.tell_ended(conn.0, Ended::PeerStopped);
         }
     }
 
-    /// Disconnects in the name of a process that died. The DREQ is repeated three times, 250 ms apart, because its answer
-    /// may go elsewhere. No event names this connection. If it is one of our own that is being disconnected, its DREQ is
-    /// repeated at once, for whoever has no time to wait.
+    /// Disconnects in the name of a process that died. The DREQ is repeated three times, 250 ms
+    /// apart, because its answer may go elsewhere. No event names this connection. If it is one of
+    /// our own that is being disconnected, its DREQ is repeated at once, for whoever has no time to
+    /// wait.
     pub fn execute(&mut self, now: Time, will: &Will) {
         let id = will.local_id;
         if let Some(state) = self.connections.get(id).map(Connection::state) {
@@ -247,8 +251,9 @@ impl Endpoint {
         }
     }
 
-    /// The peer's queue pair has another connection by now. If this one is being left anyway, its DREP was lost, or will
-    /// never come: it is over, and no reason to refuse the other one. `false` if it is not being left.
+    /// The peer's queue pair has another connection by now. If this one is being left anyway, its
+    /// DREP was lost, or will never come: it is over, and no reason to refuse the other one.
+    /// `false` if it is not being left.
     pub(super) fn is_superseded(&mut self, now: Time, id: u32) -> bool {
         let state = self.connections.get(id).map(Connection::state);
         if !matches!(state, Some(State::DreqSent | State::DreqReceived)) {
@@ -259,8 +264,8 @@ impl Endpoint {
         true
     }
 
-    /// The peer asks for something else than another host did in its name: its own word counts, and it hears nothing of the
-    /// other one's. `false` if it has said something of this connection.
+    /// The peer asks for something else than another host did in its name: its own word counts, and
+    /// it hears nothing of the other one's. `false` if it has said something of this connection.
     pub(super) fn is_disowned(&mut self, now: Time, id: u32) -> bool {
         let hearsay = |c: &Connection| c.claimed_retries.is_some();
         if !self.connections.get(id).is_some_and(hearsay) {
@@ -277,7 +282,8 @@ impl Endpoint {
         true
     }
 
-    /// The peer's queue pair has another connection by now, so this one is dead, whatever the peer remembers of it.
+    /// The peer's queue pair has another connection by now, so this one is dead, whatever the peer
+    /// remembers of it.
     pub(super) fn is_stale(&mut self, now: Time, id: u32) {
         let Some(connection) = self.connections.get(id) else {
             return;
@@ -344,8 +350,9 @@ impl Endpoint {
                 self.confirm_again(from, tid, dreq);
             }
             State::DreqReceived => self.counters.duplicates += 1,
-            // The peer has accepted, and left before it heard from us. It may not say so again once our RTU is there: a
-            // dead process does not get that, and its will is executed but once.
+            // The peer has accepted, and left before it heard from us. It may not say so again once
+            // our RTU is there: a dead process does not get that, and its will is executed but
+            // once.
             State::RepReceived => {
                 connection.tid = tid;
                 self.tell_rejected(id, &rejection(dreq));

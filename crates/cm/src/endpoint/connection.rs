@@ -7,8 +7,8 @@ use alloc::collections::BTreeMap;
 use rnic_wire::Gid;
 use rnic_wire::cm::{MAD_LEN, Transport};
 
-/// A channel adapter as its messages name it. Two hosts may have no GUID, or the same (containers): the GID tells them
-/// apart.
+/// A channel adapter as its messages name it. Two hosts may have no GUID, or the same (containers):
+/// the GID tells them apart.
 pub(super) type Peer = (u64, Gid);
 
 /// What an endpoint knows of a connection.
@@ -46,18 +46,20 @@ pub(super) struct Connection {
     pub address: Address,
     /// Time between repetitions.
     pub interval_ns: u64,
-    /// The same until the next repetition, since the peer said "wait longer" (MRA), which counts once.
+    /// The same until the next repetition, since the peer said "wait longer" (MRA), which counts
+    /// once.
     pub patience_ns: Option<u64>,
     /// Repetitions of each message.
     pub max_retries: u8,
-    /// What this is to become once something has come from where the answers go: the REQ came from elsewhere, and whoever
-    /// it names may know nothing of it.
+    /// What this is to become once something has come from where the answers go: the REQ came from
+    /// elsewhere, and whoever it names may know nothing of it.
     pub claimed_retries: Option<u8>,
     /// Of the message under way.
     pub retries_left: u8,
     /// How long it stays in time-wait.
     pub time_wait_ns: u64,
-    /// What is repeated by timer (REQ, REP, DREQ) or when the peer shows that it missed it (RTU, REJ, DREP).
+    /// What is repeated by timer (REQ, REP, DREQ) or when the peer shows that it missed it (RTU,
+    /// REJ, DREP).
     pub mad: Option<Box<[u8; MAD_LEN]>>,
     /// When the timer fires.
     pub deadline: Option<Time>,
@@ -125,13 +127,14 @@ impl Connection {
         )
     }
 
-    /// An answer to what it has asked or answered itself, before it is established, is of the same transaction. There is
-    /// none to a request that was not sent yet.
+    /// An answer to what it has asked or answered itself, before it is established, is of the same
+    /// transaction. There is none to a request that was not sent yet.
     pub fn is_of(&self, tid: u64) -> bool {
         self.tid == tid && !self.held
     }
 
-    /// A message that came on this path may be about it: any host can guess the ids of other hosts' connections.
+    /// A message that came on this path may be about it: any host can guess the ids of other hosts'
+    /// connections.
     pub fn is_between_ends_of(&self, from: &Address) -> bool {
         self.address.joins_same_ends(from)
     }
@@ -144,7 +147,8 @@ impl Connection {
         }
     }
 
-    /// It has said something that is repeated until it is answered, and the peer has not asked for patience.
+    /// It has said something that is repeated until it is answered, and the peer has not asked for
+    /// patience.
     pub fn is_waiting(&self) -> bool {
         let repeats = matches!(
             self.state,
@@ -153,8 +157,8 @@ impl Connection {
         repeats && !self.held && self.patience_ns.is_none()
     }
 
-    /// Others have to wait for its answer. Not for that of a peer that may never have been ready, when nobody here cares
-    /// any more: it would hold them up for as long as it pleases.
+    /// Others have to wait for its answer. Not for that of a peer that may never have been ready,
+    /// when nobody here cares any more: it would hold them up for as long as it pleases.
     fn is_asking(&self) -> bool {
         let asks = matches!(self.state, State::ReqSent | State::DreqSent) && !self.held;
         asks && !(self.orphan && self.half_open)
@@ -205,7 +209,8 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     by_id: BTreeMap<u32, Connection>,
-    /// Passive ones by the peer and its communication id, as long as they exist: duplicates of a REQ.
+    /// Passive ones by the peer and its communication id, as long as they exist: duplicates of a
+    /// REQ.
     by_request: BTreeMap<(Peer, u32), u32>,
     /// By the peer and its queue pair, until time-wait: stale connections.
     by_queue_pair: BTreeMap<(Peer, u32), u32>,

@@ -32,8 +32,9 @@ pub struct Incoming {
     pub service: ServiceId,
     /// `None` for a service ID resolution.
     pub transport: Option<Transport>,
-    /// The header that requests to ports of rdma_cm have; `None` for other services. Whoever listens to the port must
-    /// be asked for even if it is an error: only then is the request refused because of it.
+    /// The header that requests to ports of rdma_cm have; `None` for other services. Whoever
+    /// listens to the port must be asked for even if it is an error: only then is the request
+    /// refused because of it.
     pub ip: Option<Result<IpCmHeader, IpCmError>>,
     /// Where the request wants to be.
     pub local_gid: Gid,
@@ -68,15 +69,16 @@ pub struct Endpoint {
     out: VecDeque<Transmit>,
     /// Of which the upper halves of the ids of our transactions are made.
     secret: u64,
-    /// How many communication ids were looked at, from anywhere on: what is made of it are their lower 20 bits.
+    /// How many communication ids were looked at, from anywhere on: what is made of it are their
+    /// lower 20 bits.
     next_id: u32,
 }
 
 /// Bits of a communication id below the range.
 const COUNTER_BITS: u32 = 20;
 
-/// Whether there is an id beside so many in use. One in 16 stays free: the last ones would have to be looked for among
-/// all others.
+/// Whether there is an id beside so many in use. One in 16 stays free: the last ones would have to
+/// be looked for among all others.
 const fn leaves_ids(in_use: usize) -> bool {
     in_use < (1 << COUNTER_BITS) / 16 * 15
 }
@@ -118,11 +120,12 @@ impl Endpoint {
         self.gids.sort_unstable();
     }
 
-    /// Feeds in the payload of a packet to QP 1 whose DETH has source QP 1, with the path on which an answer would go:
-    /// both ends and the P_Key from the packet, but not the hop limit that is left of the sender's
-    /// ([`Address::new`]). `admit` is asked at most once: when the packet is a request that is no repetition and for
-    /// which there is room. It does not count towards the host's backlog until [`Event::Request`] comes of it.
-    /// `is_from(id)`: for all that the host knows, whoever has this communication id sent the packet. Where others may send from the
+    /// Feeds in the payload of a packet to QP 1 whose DETH has source QP 1, with the path on which
+    /// an answer would go: both ends and the P_Key from the packet, but not the hop limit that is
+    /// left of the sender's ([`Address::new`]). `admit` is asked at most once: when the packet is a
+    /// request that is no repetition and for which there is room. It does not count towards the
+    /// host's backlog until [`Event::Request`] comes of it. `is_from(id)`: for all that the host
+    /// knows, whoever has this communication id sent the packet. Where others may send from the
     /// peer's address, it can tell them apart.
     pub fn handle(
         &mut self,
@@ -198,7 +201,8 @@ impl Endpoint {
         (!connection.orphan).then_some(connection.state())
     }
 
-    /// Connections there are, with those in time-wait, destroyed ones that still have something to say, and refusals.
+    /// Connections there are, with those in time-wait, destroyed ones that still have something to
+    /// say, and refusals.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
@@ -213,8 +217,9 @@ impl Endpoint {
         &self.counters
     }
 
-    /// What has to be said in the name of this process should it die now: a connection that the peer may think of as
-    /// established, even if it was destroyed here. `None` before (the peer's retries end by themselves) and after.
+    /// What has to be said in the name of this process should it die now: a connection that the
+    /// peer may think of as established, even if it was destroyed here. `None` before (the peer's
+    /// retries end by themselves) and after.
     pub fn will(&self, conn: ConnId) -> Option<Will> {
         let connection = self.connections.get(conn.0)?;
         matches!(
@@ -229,8 +234,9 @@ impl Endpoint {
         })
     }
 
-    /// Says once more what has no answer yet: something that messages may have been lost with has gone. So many as may be
-    /// on the way at once are said now, the others a millisecond after another. What the timers do is not changed.
+    /// Says once more what has no answer yet: something that messages may have been lost with has
+    /// gone. So many as may be on the way at once are said now, the others a millisecond after
+    /// another. What the timers do is not changed.
     pub fn repeat_all(&mut self, now: Time) {
         let mut waiting: Vec<(u64, u32)> = self
             .connections
@@ -262,7 +268,8 @@ impl Endpoint {
         }
     }
 
-    /// How often a connection's last message, one that is repeated until it is answered, was sent so far.
+    /// How often a connection's last message, one that is repeated until it is answered, was sent
+    /// so far.
     pub fn tries(&self, conn: ConnId) -> Option<u32> {
         let connection = self.connections.get(conn.0)?;
         let repeats = connection
@@ -306,8 +313,8 @@ impl Endpoint {
         Err(CmError::NoIds)
     }
 
-    /// The transaction that we begin in the name of a communication id. Whoever has heard of others cannot tell its upper
-    /// half.
+    /// The transaction that we begin in the name of a communication id. Whoever has heard of others
+    /// cannot tell its upper half.
     fn transaction(&self, id: u32) -> u64 {
         let own = scramble(self.secret ^ u64::from(id));
         let upper = scramble(own ^ self.secret.rotate_left(32)) >> 32;
@@ -319,7 +326,8 @@ impl Endpoint {
         2 * timeout_ns(self.config.packet_life) + timeout_ns(self.config.response_timeout)
     }
 
-    /// How long a refusal is kept in mind: as long as the peer, should it have missed it, goes on asking.
+    /// How long a refusal is kept in mind: as long as the peer, should it have missed it, goes on
+    /// asking.
     fn refusal_ns(&self, asked_to_wait: bool) -> u64 {
         let interval = if asked_to_wait {
             timeout_ns(self.config.service_timeout) + timeout_ns(self.config.packet_life)
@@ -333,8 +341,8 @@ impl Endpoint {
         self.gids.binary_search(gid).is_ok()
     }
 
-    /// Why a request that somebody listens for is refused all the same: its header names an address that is not ours,
-    /// or is none.
+    /// Why a request that somebody listens for is refused all the same: its header names an address
+    /// that is not ours, or is none.
     fn has_good_header(&self, ip: &Option<Result<IpCmHeader, IpCmError>>) -> bool {
         match ip {
             None => true,
@@ -491,8 +499,9 @@ impl Endpoint {
     }
 }
 
-/// The lower [`COUNTER_BITS`] of `counter`, in an order that only who has the secret knows: who has heard one id cannot tell the next,
-/// and none comes again before all others have (a Feistel network: each round can be undone, whatever its function).
+/// The lower [`COUNTER_BITS`] of `counter`, in an order that only who has the secret knows: who has
+/// heard one id cannot tell the next, and none comes again before all others have (a Feistel
+/// network: each round can be undone, whatever its function).
 fn disorder(secret: u64, counter: u32) -> u32 {
     const HALF: u32 = COUNTER_BITS / 2;
     const MASK: u32 = (1 << HALF) - 1;

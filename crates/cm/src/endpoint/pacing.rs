@@ -1,8 +1,9 @@
 //! Requests that wait for others to be answered: to connect, and to disconnect.
 //!
-//! Nothing but the receive buffer of the peer's port paces datagrams, and a REQ or DREQ that is lost there comes again only
-//! after 6 s. So of those that a process sends at once only so many may be without an answer; each answer lets the next one
-//! go, and without answers they leave one by one. Linux sends what it is given.
+//! Nothing but the receive buffer of the peer's port paces datagrams, and a REQ or DREQ that is
+//! lost there comes again only after 6 s. So of those that a process sends at once only so many may
+//! be without an answer; each answer lets the next one go, and without answers they leave one by
+//! one. Linux sends what it is given.
 
 use super::Endpoint;
 use crate::Time;

@@ -8,8 +8,8 @@ use alloc::boxed::Box;
 use rnic_wire::cm::{Answered, IpCmHeader, Message, Mra, RejectReason, Rep, Req, Rtu, Transport};
 
 impl Endpoint {
-    /// After [`Event::Request`](crate::Event::Request): our queue pair is ready to receive (and, as in Linux, to send).
-    /// Sends a REP. Leads to `Established`, `Rejected` or `Unreachable`.
+    /// After [`Event::Request`](crate::Event::Request): our queue pair is ready to receive (and, as
+    /// in Linux, to send). Sends a REP. Leads to `Established`, `Rejected` or `Unreachable`.
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::State`], [`CmError::PrivateData`].
@@ -19,7 +19,8 @@ impl Endpoint {
             return Err(CmError::State(connection.state()));
         }
         let tid = connection.tid;
-        // The target's queue pair is where an end-to-end context would be, and requests nothing itself.
+        // The target's queue pair is where an end-to-end context would be, and requests nothing
+        // itself.
         let target = connection.transport == Transport::Xrc;
         let (qpn, local_eecn) = match target {
             true => (0, accept.qpn),
@@ -51,9 +52,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// After `accept`: data have come on the connection, so the peer is ready, although its RTU may be late or lost
-    /// (`rdma_notify(3)` with `IBV_EVENT_COMM_EST`). Leads to [`Event::Established`](crate::Event::Established). No
-    /// error if the connection is established already.
+    /// After `accept`: data have come on the connection, so the peer is ready, although its RTU may
+    /// be late or lost (`rdma_notify(3)` with `IBV_EVENT_COMM_EST`). Leads to
+    /// [`Event::Established`](crate::Event::Established). No error if the connection is established
+    /// already.
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::State`].
@@ -202,8 +204,8 @@ impl Endpoint {
         );
     }
 
-    /// Answers a REQ that has come before. `false` if it is another one after all: its sender was restarted and counts
-    /// from the same number.
+    /// Answers a REQ that has come before. `false` if it is another one after all: its sender was
+    /// restarted and counts from the same number.
     fn is_repetition(
         &mut self,
         now: Time,
@@ -272,8 +274,8 @@ impl Endpoint {
     }
 }
 
-/// The request comes from where its sender claims to be. Who speaks for another host, or for another process, may ask, but ends
-/// nothing of theirs, and nothing is sent there again and again.
+/// The request comes from where its sender claims to be. Who speaks for another host, or for
+/// another process, may ask, but ends nothing of theirs, and nothing is sent there again and again.
 pub(super) fn speaks_for_itself(from: &Address, req: &Req) -> bool {
     from.remote_gid == req.primary.local_gid
 }

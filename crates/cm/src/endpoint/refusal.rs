@@ -10,9 +10,10 @@ use rnic_wire::cm::{Answered, Message, Mra, Rej, RejectReason, Rep, timeout_ns};
 const ABANDONED_RETRIES: u8 = 3;
 
 impl Endpoint {
-    /// After [`Event::Request`](crate::Event::Request) or [`Event::Response`](crate::Event::Response): refuses. Sends a
-    /// REJ with at most 72 bytes of additional information and 148 of private data. The connection is destroyed: no
-    /// event names it any more.
+    /// After [`Event::Request`](crate::Event::Request) or
+    /// [`Event::Response`](crate::Event::Response): refuses. Sends a REJ with at most 72 bytes of
+    /// additional information and 148 of private data. The connection is destroyed: no event names
+    /// it any more.
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::State`], [`CmError::PrivateData`].
@@ -46,7 +47,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Refuses a message without a connection that would remember it. `ids`: ours (0 if there is none) and the peer's.
+    /// Refuses a message without a connection that would remember it. `ids`: ours (0 if there is
+    /// none) and the peer's.
     pub(super) fn refuse(
         &mut self,
         to: &Address,
@@ -68,8 +70,9 @@ impl Endpoint {
         self.reply(to, tid, Message::Rej(rej));
     }
 
-    /// Refuses a REP without asking the application, which hears of it as if the peer had refused the connection for the
-    /// same reason: Linux's hears the same, from the peer, once the REQ was repeated.
+    /// Refuses a REP without asking the application, which hears of it as if the peer had refused
+    /// the connection for the same reason: Linux's hears the same, from the peer, once the REQ was
+    /// repeated.
     pub(super) fn refuse_reply(&mut self, now: Time, id: u32, rep: &Rep, reason: RejectReason) {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
@@ -108,7 +111,8 @@ impl Endpoint {
         self.keep_in_mind(now, id);
     }
 
-    /// Our REQ was never answered, or nobody is interested in the answer any more. The peer may have got it.
+    /// Our REQ was never answered, or nobody is interested in the answer any more. The peer may
+    /// have got it.
     pub(super) fn give_up_request(&mut self, id: u32) {
         if let Some(connection) = self.connections.remove(id)
             && !connection.held
@@ -120,8 +124,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes what was accepted and may or may not be established for the peer: a REJ for who waits for a REP, followed,
-    /// if it does not end it, by a DREQ for who has sent an RTU.
+    /// Closes what was accepted and may or may not be established for the peer: a REJ for who waits
+    /// for a REP, followed, if it does not end it, by a DREQ for who has sent an RTU.
     pub(super) fn abandon(&mut self, now: Time, id: u32, reason: RejectReason) {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
@@ -129,7 +133,8 @@ impl Endpoint {
         connection.half_open = true;
         let may_be_nobodys = connection.claimed_retries.is_some();
         let (to, tid, remote_id) = (connection.address, connection.tid, connection.remote_id);
-        // Who has given up says who it is (IBTA 12.6.7.2): by that, and our id, Linux finds its connection then.
+        // Who has given up says who it is (IBTA 12.6.7.2): by that, and our id, Linux finds its
+        // connection then.
         let guid = self.config.guid.to_be_bytes();
         let info: &[u8] = match reason {
             RejectReason::TIMEOUT => &guid,
@@ -176,7 +181,8 @@ impl Endpoint {
         let rejected = self.rejected(from, rej).filter(|id| {
             let connection = self.connections.get(*id);
             connection.is_some_and(|c| {
-                // Who does not know our id withdraws its REQ, in whose transaction it does that; else its id alone were enough.
+                // Who does not know our id withdraws its REQ, in whose transaction it does that;
+                // else its id alone were enough.
                 let knows = rej.remote_id != 0 || c.tid == tid;
                 let fits = c.is_of(tid) || !c.may_be_answered();
                 c.is_between_ends_of(from) && fits && knows
@@ -257,7 +263,8 @@ impl Endpoint {
         let retries = self.config.max_retries.min(15);
         let interval_ns = self.request_interval_ns();
         if let Some(connection) = self.connections.get_mut(id) {
-            // What a peer wants to be waited for is the application's affair; without that nobody waits for 18 minutes.
+            // What a peer wants to be waited for is the application's affair; without that nobody
+            // waits for 18 minutes.
             connection.max_retries = connection.max_retries.min(retries);
             connection.retries_left = connection.retries_left.min(retries);
             connection.interval_ns = connection.interval_ns.min(interval_ns);

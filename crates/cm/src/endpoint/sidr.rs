@@ -129,7 +129,8 @@ impl Resolutions {
 }
 
 impl Endpoint {
-    /// Sends a SIDR_REQ. Leads to [`Event::SidrResponse`](crate::Event::SidrResponse) or `SidrUnreachable`.
+    /// Sends a SIDR_REQ. Leads to [`Event::SidrResponse`](crate::Event::SidrResponse) or
+    /// `SidrUnreachable`.
     ///
     /// # Errors
     /// [`CmError::PrivateData`], [`CmError::IpCmHeader`], [`CmError::NoIds`].
@@ -171,8 +172,8 @@ impl Endpoint {
         Ok(SidrId(id))
     }
 
-    /// After [`Event::SidrRequest`](crate::Event::SidrRequest): sends a SIDR_REP. The resolution is destroyed: no event
-    /// names it any more.
+    /// After [`Event::SidrRequest`](crate::Event::SidrRequest): sends a SIDR_REP. The resolution is
+    /// destroyed: no event names it any more.
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::PrivateData`].
@@ -218,8 +219,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The application has no more interest: a question is not repeated any more, one that was not answered is answered
-    /// with "rejected".
+    /// The application has no more interest: a question is not repeated any more, one that was not
+    /// answered is answered with "rejected".
     pub fn sidr_destroy(&mut self, now: Time, sidr: SidrId) {
         match self.resolutions.get(sidr.0).map(|r| r.stage) {
             Some(Stage::Asking) => {

@@ -249,7 +249,8 @@ fn communication_ids_go_round_within_their_range() {
     assert_ne!(first.connect(Time(0), &request(&[])), Ok(ConnId(0)));
 }
 
-/// Whoever knows the ids of some connections cannot name the next one's, and a number rests as long as it can.
+/// Whoever knows the ids of some connections cannot name the next one's, and a number rests as long
+/// as it can.
 #[test]
 fn ids_come_in_no_order_and_each_once() {
     let mut all: Vec<u32> = (0..1 << COUNTER_BITS).map(|n| disorder(7, n)).collect();
@@ -304,7 +305,8 @@ fn a_transaction_does_not_tell_the_next_one() {
     assert_eq!(upper.len(), 100);
 }
 
-/// Repeated "wait longer" and refusals that are said again push deadlines; what they leave behind is swept up.
+/// Repeated "wait longer" and refusals that are said again push deadlines; what they leave behind
+/// is swept up.
 #[test]
 fn superseded_deadlines_do_not_pile_up() {
     let mut a = endpoint(1, A);
@@ -317,7 +319,8 @@ fn superseded_deadlines_do_not_pile_up() {
     assert_eq!(a.poll_timeout(), Some(Time(9_999)));
 }
 
-/// A queue pair's number has 24 bits, whatever an application says: the peer names those in its DREQ.
+/// A queue pair's number has 24 bits, whatever an application says: the peer names those in its
+/// DREQ.
 #[test]
 fn numbers_are_those_that_the_peer_reads() {
     let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
@@ -362,7 +365,8 @@ fn answers_have_hops_to_go() {
     }
 }
 
-/// A REQ names the host that it is from. One that came from elsewhere is no proof that this host was restarted.
+/// A REQ names the host that it is from. One that came from elsewhere is no proof that this host
+/// was restarted.
 #[test]
 fn another_host_ends_no_connection() {
     let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
@@ -376,7 +380,8 @@ fn another_host_ends_no_connection() {
     b.established(now, conn).unwrap();
     assert!(b.poll_event().is_some());
     while b.poll_transmit().is_some() {}
-    // Of the same queue pair: from another process with its number, and in the place of the first request.
+    // Of the same queue pair: from another process with its number, and in the place of the first
+    // request.
     let mut other = endpoint(1, A);
     for (first_id, starting_psn) in [(conn.0 + 1, 1), (a.next_id - 1, 2)] {
         other.next_id = first_id;

@@ -1,4 +1,5 @@
-//! Deadlines, soonest first, of one time in the order in which they were armed. What a deadline belongs to knows the one that counts: others lie here until they are due.
+//! Deadlines, soonest first, of one time in the order in which they were armed. What a deadline
+//! belongs to knows the one that counts: others lie here until they are due.
 
 use crate::Time;
 use alloc::collections::BinaryHeap;

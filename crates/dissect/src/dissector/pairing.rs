@@ -63,7 +63,8 @@ impl Dissector {
             self.flows.insert(key, (found, 1));
             return Some((found, 1));
         };
-        // Both directions had requests before either had an answer: one of the two conversations takes the other in.
+        // Both directions had requests before either had an answer: one of the two conversations
+        // takes the other in.
         self.no_longer_waits((key.src, key.dst), own);
         let (keep, gone) = (own.min(found), own.max(found));
         let moved = std::mem::replace(&mut self.live[gone].trackers[0], Tracker::new(0, false, 0));
@@ -85,7 +86,8 @@ impl Dissector {
         live.pairing = pairing;
         live.ends[0].qpn = qpn;
         live.ends[1].src_port = port;
-        // Answers that the one that stays had, before anybody knew whose they are, say nothing any more.
+        // Answers that the one that stays had, before anybody knew whose they are, say nothing any
+        // more.
         live.trackers[1] = Tracker { end: 1, ..moved };
         live.notes.absorb(notes, 1);
         live.packets[1] += packets[0];
@@ -98,7 +100,8 @@ impl Dissector {
         Some((keep, usize::from(own == gone)))
     }
 
-    /// The conversation of one direction that an answer fits best: its index, how well, and how many others it fits as well.
+    /// The conversation of one direction that an answer fits best: its index, how well, and how
+    /// many others it fits as well.
     fn who_waits(
         &self,
         p: &Packet,
@@ -154,8 +157,8 @@ impl Dissector {
         }
     }
 
-    /// An answer that fits nothing in the conversation that its flow was inferred to belong to, but what another queue pair
-    /// waits for: the answering queue pair's number has a new peer.
+    /// An answer that fits nothing in the conversation that its flow was inferred to belong to, but
+    /// what another queue pair waits for: the answering queue pair's number has a new peer.
     pub(crate) fn pair_anew(
         &mut self,
         p: &Packet,

@@ -97,7 +97,8 @@ fn what_is_no_packet() {
 
 #[test]
 fn a_datagram_that_the_kernel_had_yet_to_cut() {
-    // Numbered 0, 1, 2 by the kernel; the capture shows one IP header with an identification of its own, or 0.
+    // Numbered 0, 1, 2 by the kernel; the capture shows one IP header with an identification of its
+    // own, or 0.
     let segments: Vec<_> = (0..3)
         .map(|k| send(Operation::SendMiddle, 7 + u32::from(k), 256, k))
         .chain([send(Operation::SendLast, 10, 40, 3)])

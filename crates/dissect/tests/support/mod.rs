@@ -1,5 +1,5 @@
-//! The captures of Linux Soft-RoCE (`crates/wire/tests/captures/README.md`), also with frames left out or moved, and those of
-//! Linux and rnic (`docs/interop.md`).
+//! The captures of Linux Soft-RoCE (`crates/wire/tests/captures/README.md`), also with frames left
+//! out or moved, and those of Linux and rnic (`docs/interop.md`).
 
 #[allow(dead_code, reason = "the tests of rnic-cli use the rest")]
 pub mod made;

@@ -186,8 +186,8 @@ fn broken_links() {
     }
 }
 
-/// A name of a file that is not there is told; shortened paths, braces and patterns are understood, and other programs' files are
-/// left alone.
+/// A name of a file that is not there is told; shortened paths, braces and patterns are understood,
+/// and other programs' files are left alone.
 #[test]
 fn files_that_are_gone() {
     let there = repository();

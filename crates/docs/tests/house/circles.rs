@@ -23,11 +23,12 @@ pub fn of_files(source: &Crate) -> Graph<PathBuf> {
     graph
 }
 
-/// Returns the circles of a crate that cross a folder, each with the folder that its members lie in.
+/// Returns the circles of a crate that cross a folder, each with the folder that its members lie
+/// in.
 ///
-/// A circle may join files of one folder. It crosses a folder if one of its members is a folder that
-/// has files of its own; a file and the folder of its name are one member. What holds the members,
-/// such as `mod.rs` or `lib.rs`, is none of them.
+/// A circle may join files of one folder. It crosses a folder if one of its members is a folder
+/// that has files of its own; a file and the folder of its name are one member. What holds the
+/// members, such as `mod.rs` or `lib.rs`, is none of them.
 pub fn across_folders(source: &Crate) -> Vec<(Name, Circle<String>)> {
     let mut found = Vec::new();
     for parent in source.modules.keys() {

@@ -1,8 +1,8 @@
 //! The modules of a crate, and what each one names of the others.
 //!
-//! A module names another one by `use crate::…`, `use super::…` or such a path inside an expression,
-//! a type or a macro. What only tests compile is left out, and so is what a module re-exports of its
-//! own children.
+//! A module names another one by `use crate::…`, `use super::…` or such a path inside an
+//! expression, a type or a macro. What only tests compile is left out, and so is what a module
+//! re-exports of its own children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

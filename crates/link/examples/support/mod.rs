@@ -61,7 +61,8 @@ pub fn pin(core: usize) {
     }
 }
 
-/// Round trip of a cache line between cores 0 and 1 in nanoseconds: tells which state a virtual machine is in.
+/// Round trip of a cache line between cores 0 and 1 in nanoseconds: tells which state a virtual
+/// machine is in.
 pub fn core_round_trip_ns() -> f64 {
     let word = AtomicU64::new(0);
     let rounds = 100_000u64;

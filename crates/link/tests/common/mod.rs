@@ -1,7 +1,7 @@
 //! Agents: processes of their own that open a link and do what the test says, line by line.
 //!
-//! The test binary starts itself again with `--exact agent`; commands go to the child's stdin, answers come from its
-//! stderr in lines that start with `@` (stdout belongs to the test harness).
+//! The test binary starts itself again with `--exact agent`; commands go to the child's stdin,
+//! answers come from its stderr in lines that start with `@` (stdout belongs to the test harness).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -37,7 +37,8 @@ pub fn read_packet(bytes: &[u8], qpn: u32) -> Option<u32> {
     let number = u32::from_be_bytes([0, *bytes.get(9)?, *bytes.get(10)?, *bytes.get(11)?]);
     let mut expected = vec![0; bytes.len()];
     write_packet(&mut expected, qpn, number);
-    // FECN, BECN and what is reserved beside them may change on the way: the ICRC does not cover them.
+    // FECN, BECN and what is reserved beside them may change on the way: the ICRC does not cover
+    // them.
     *expected.get_mut(4)? = bytes[4];
     (bytes == expected).then_some(number)
 }
@@ -143,7 +144,8 @@ pub fn send(link: &mut RoceLink, path: &PathSpec, first: u32, count: u32, len: u
     link.release_path(id);
 }
 
-/// What arrived: per (source, QPN) how often each number did; `None` counts packets with wrong bytes.
+/// What arrived: per (source, QPN) how often each number did; `None` counts packets with wrong
+/// bytes.
 pub type Arrived = BTreeMap<(IpAddr, u32), BTreeMap<Option<u32>, u32>>;
 
 /// Receives until `count` packets were delivered in all, or nothing came for `quiet`.
@@ -171,8 +173,8 @@ pub fn receive(link: &mut RoceLink, start: Instant, count: usize, quiet: Duratio
     arrived
 }
 
-/// As [`receive`] on the first of `links`, while the others are served too, as every process serves its own: what came to
-/// them by mistake is handed over.
+/// As [`receive`] on the first of `links`, while the others are served too, as every process serves
+/// its own: what came to them by mistake is handed over.
 pub fn receive_beside(
     links: &mut [&mut RoceLink],
     start: Instant,
@@ -215,8 +217,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts a process and opens a link in it. `options`: words for the agent (`no_gso`), then anything the link reads
-    /// from the environment as NAME=VALUE.
+    /// Starts a process and opens a link in it. `options`: words for the agent (`no_gso`), then
+    /// anything the link reads from the environment as NAME=VALUE.
     pub fn start(options: &[&str]) -> Agent {
         let exe = std::env::current_exe().expect("path of this test");
         let mut command = Command::new(exe);
@@ -288,7 +290,8 @@ impl Agent {
         assert_eq!(answer, ["ok"]);
     }
 
-    /// Receives `count` packets; they must be `first..` from `from`, each once, for QPN `qpn`, and nothing else.
+    /// Receives `count` packets; they must be `first..` from `from`, each once, for QPN `qpn`, and
+    /// nothing else.
     #[track_caller]
     pub fn expect(&mut self, from: IpAddr, qpn: u32, first: u32, count: u32) {
         let answer = self.ask(&format!("expect {from} {qpn} {first} {count}"));
@@ -383,7 +386,8 @@ pub fn agent_main() {
     };
     let mut link = RoceLink::open(&config).expect("open the link");
     eprintln!("@{}", link.qpn_ranges()[0].first);
-    // Commands come by a thread, so that the link is served meanwhile, as the device's background thread does it.
+    // Commands come by a thread, so that the link is served meanwhile, as the device's background
+    // thread does it.
     let (sender, commands) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -450,7 +454,8 @@ pub fn agent_main() {
                     eprintln!("@wrong {}", format!("{arrived:?}").replace(' ', ""));
                 }
             }
-            // Which numbers have not come yet, once nothing comes any more; all that came must be right.
+            // Which numbers have not come yet, once nothing comes any more; all that came must be
+            // right.
             ["missing", from, qpn, first, count] => {
                 let from: IpAddr = from.parse().expect("from");
                 let qpn: u32 = qpn.parse().expect("qpn");
@@ -650,9 +655,11 @@ pub fn agent_main() {
                 }
                 eprintln!("@ok");
             }
-            // A child of fork gives its copies up; then this process goes on as if nothing had been.
+            // A child of fork gives its copies up; then this process goes on as if nothing had
+            // been.
             ["fork"] => {
-                // SAFETY: the child touches nothing but its own copy of the link and ends without running anything else.
+                // SAFETY: the child touches nothing but its own copy of the link and ends without
+                // running anything else.
                 let pid = unsafe { libc::fork() };
                 if pid == 0 {
                     let ports = link.ports().expect("ports");
@@ -731,8 +738,8 @@ pub fn wait_readable(fd: std::os::fd::RawFd) {
     assert_eq!(ready, 1, "nothing is readable");
 }
 
-/// Sends what no queue pair takes, faster than it can be looked at, until the flag is set: packets of 16 bytes to `qpn`, 64 by a call,
-/// whose ICRC is wrong.
+/// Sends what no queue pair takes, faster than it can be looked at, until the flag is set: packets
+/// of 16 bytes to `qpn`, 64 by a call, whose ICRC is wrong.
 pub fn flood(to: IpAddr, qpn: u32, stop: &std::sync::atomic::AtomicBool) {
     use std::os::fd::AsRawFd;
     let socket = std::net::UdpSocket::bind((to, 0)).expect("an address of ours");
@@ -784,7 +791,8 @@ impl CableEnd {
             tv_sec: PATIENCE.as_secs() as libc::time_t,
             tv_usec: 0,
         };
-        // SAFETY: all zero is a sockaddr_ll; the options and the address live through the calls, with the lengths given.
+        // SAFETY: all zero is a sockaddr_ll; the options and the address live through the calls,
+        // with the lengths given.
         unsafe {
             let fd = self.socket.as_raw_fd();
             let set = libc::setsockopt(
@@ -821,7 +829,8 @@ impl CableEnd {
 
     pub fn send(&self, frame: &[u8]) {
         use std::os::fd::AsRawFd;
-        // SAFETY: all zero is a sockaddr_ll; the frame and the address live through the call, with the lengths given.
+        // SAFETY: all zero is a sockaddr_ll; the frame and the address live through the call, with
+        // the lengths given.
         let sent = unsafe {
             let mut to: libc::sockaddr_ll = std::mem::zeroed();
             to.sll_family = libc::AF_PACKET as u16;
@@ -840,8 +849,8 @@ impl CableEnd {
     }
 }
 
-/// As [`isolated`], but where namespaces cannot be made the test runs here: others who come and go on the port meanwhile
-/// may then cost it a packet.
+/// As [`isolated`], but where namespaces cannot be made the test runs here: others who come and go
+/// on the port meanwhile may then cost it a packet.
 pub fn isolated_if_possible(name: &str) -> bool {
     if std::env::var_os("RNIC_LINK_TEST_ISOLATED").is_none() && !can_isolate() {
         eprintln!("{name}: a network namespace cannot be made here; running in this one");
@@ -858,8 +867,9 @@ fn can_isolate() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs the test named `name`, with its module, again in a network namespace of its own, where nobody else uses the port.
-/// True: we are there, go on. False: it was run there, or namespaces cannot be made, which is said.
+/// Runs the test named `name`, with its module, again in a network namespace of its own, where
+/// nobody else uses the port. True: we are there, go on. False: it was run there, or namespaces
+/// cannot be made, which is said.
 pub fn isolated(name: &str) -> bool {
     use std::os::unix::process::CommandExt;
     if std::env::var_os("RNIC_LINK_TEST_ISOLATED").is_some() {
@@ -904,7 +914,8 @@ fn enter_namespace() -> std::io::Result<()> {
             if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) != 0 {
                 return Err(last());
             }
-            // "0 <uid> 1", written without allocating: root in there, so that exec keeps the capabilities.
+            // "0 <uid> 1", written without allocating: root in there, so that exec keeps the
+            // capabilities.
             let mut digits = [0u8; 10];
             let mut at = digits.len();
             let mut rest = uid;

@@ -46,7 +46,8 @@ impl Ends {
         let mut bytes = vec![0u8; 2 * REGION];
         let base = bytes.as_mut_ptr();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        // SAFETY: `Ends` keeps the bytes until after the region has ended, and nobody looks at them meanwhile.
+        // SAFETY: `Ends` keeps the bytes until after the region has ended, and nobody looks at them
+        // meanwhile.
         let mr = unsafe { pd.reg_mr(base, 2 * REGION, base as u64, access) }.expect("a region");
         let sge = |offset: usize| Sge {
             addr: base as u64 + offset as u64,

@@ -84,7 +84,8 @@ pub(crate) fn path_spec(
     })
 }
 
-/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload, which the XRCETH adds to.
+/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload,
+/// which the XRCETH adds to.
 const HEADROOM_V4: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 const HEADROOM_V6: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 

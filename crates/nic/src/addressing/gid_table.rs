@@ -1,7 +1,8 @@
 //! The GID table: one RoCE v2 entry per address of the host.
 //!
-//! As on hardware, an entry keeps its index as long as its address is there: one that went leaves its row empty, and a new
-//! one takes the first empty row. The rows are this process's own, from its first look at the table on.
+//! As on hardware, an entry keeps its index as long as its address is there: one that went leaves
+//! its row empty, and a new one takes the first empty row. The rows are this process's own, from
+//! its first look at the table on.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -79,16 +80,18 @@ pub(crate) fn lock_rows() -> RowsGuard {
     ROWS.lock()
 }
 
-/// The rows, unless they stay locked far longer than anybody holds them: then this is a child made by a bare system call,
-/// and a thread of its parent had them.
+/// The rows, unless they stay locked far longer than anybody holds them: then this is a child made
+/// by a bare system call, and a thread of its parent had them.
 fn lock_rows_soon() -> Option<RowsGuard> {
     within(Duration::from_millis(200), || ROWS.try_lock())
 }
 
-/// Reads the host's addresses. At first: interfaces in the order of their index, loopback last; on each IPv4 first, then
-/// global IPv6, then link-local. So index 0 is the address other hosts know. Sorted by index; empty rows are left out.
+/// Reads the host's addresses. At first: interfaces in the order of their index, loopback last; on
+/// each IPv4 first, then global IPv6, then link-local. So index 0 is the address other hosts know.
+/// Sorted by index; empty rows are left out.
 ///
-/// Where it cannot be read (out of descriptors) it is as it was: that is no news of the host's addresses.
+/// Where it cannot be read (out of descriptors) it is as it was: that is no news of the host's
+/// addresses.
 pub fn gid_table() -> Vec<GidEntry> {
     table_of(sys::interface_addresses().map(|(found, _)| found))
 }
@@ -157,8 +160,8 @@ fn key(address: &sys::InterfaceAddress) -> Key {
     }
 }
 
-/// The port's active MTU: what every interface of the table can carry. Loopback counts only when it is alone, so that
-/// a default MTU works towards other hosts too.
+/// The port's active MTU: what every interface of the table can carry. Loopback counts only when it
+/// is alone, so that a default MTU works towards other hosts too.
 pub(crate) fn active_mtu(table: &[GidEntry]) -> PathMtu {
     let smallest = |loopback: bool| {
         table
@@ -170,8 +173,8 @@ pub(crate) fn active_mtu(table: &[GidEntry]) -> PathMtu {
     PathMtu::largest_for_netdev(smallest(false).or_else(|| smallest(true)).unwrap_or(1500))
 }
 
-/// The row whose interface stands for the device where one has to: the first that can carry packets to other hosts, else the
-/// first that can carry any, else the first.
+/// The row whose interface stands for the device where one has to: the first that can carry packets
+/// to other hosts, else the first that can carry any, else the first.
 pub fn netdev(table: &[GidEntry]) -> Option<&GidEntry> {
     let running = |loopback: bool| {
         table
@@ -181,7 +184,8 @@ pub fn netdev(table: &[GidEntry]) -> Option<&GidEntry> {
     running(false).or_else(|| running(true)).or(table.first())
 }
 
-/// The device's GUID in host order: EUI-64 of the first hardware address, else derived from the machine's id.
+/// The device's GUID in host order: EUI-64 of the first hardware address, else derived from the
+/// machine's id.
 pub fn device_guid() -> u64 {
     if let Ok((_, Some(m))) = sys::interface_addresses() {
         return u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]]);

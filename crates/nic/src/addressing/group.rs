@@ -6,8 +6,8 @@ use rnic_wire::Gid;
 
 /// The IP group of an MGID over IPv4 or IPv6; `None`: it is no MGID, or has no group over IPv6.
 ///
-/// Over IPv4 a MGID that ends in an IPv4 group (`ff0e::ffff:239.1.2.3`) means that group. Any other has one of
-/// 239.0.0.0/8 (RFC 2365), made of 24 bits of its hash: all of rnic's hosts agree on it.
+/// Over IPv4 a MGID that ends in an IPv4 group (`ff0e::ffff:239.1.2.3`) means that group. Any other
+/// has one of 239.0.0.0/8 (RFC 2365), made of 24 bits of its hash: all of rnic's hosts agree on it.
 pub(crate) fn group_address(mgid: Gid, v4: bool) -> Option<IpAddr> {
     match mgid.ip() {
         ip if !ip.is_multicast() => None,

@@ -12,8 +12,8 @@ use crate::sys::{self, EventFd};
 
 const GET: &str = "rdma_get_cm_event";
 
-/// A queue of events and a descriptor to wait on (`rdma_create_event_channel(3)`). With its last handle the ids are
-/// destroyed whose events go there, as a kernel does when the file is closed.
+/// A queue of events and a descriptor to wait on (`rdma_create_event_channel(3)`). With its last
+/// handle the ids are destroyed whose events go there, as a kernel does when the file is closed.
 #[derive(Clone, Debug)]
 pub struct EventChannel {
     pub(super) shared: Arc<ChannelShared>,
@@ -50,13 +50,14 @@ impl EventChannel {
         self.shared.nic.check_alive(GET)
     }
 
-    /// The descriptor: readable exactly while an event waits. The application may poll it and set O_NONBLOCK.
+    /// The descriptor: readable exactly while an event waits. The application may poll it and set
+    /// O_NONBLOCK.
     pub fn fd(&self) -> RawFd {
         self.shared.fd.fd()
     }
 
-    /// Takes the oldest event, waiting in read(2) unless O_NONBLOCK is set. An event that was taken counts as reported
-    /// ([`super::Id::destroy`]).
+    /// Takes the oldest event, waiting in read(2) unless O_NONBLOCK is set. An event that was taken
+    /// counts as reported ([`super::Id::destroy`]).
     ///
     /// # Errors
     /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child.
@@ -71,7 +72,8 @@ impl EventChannel {
         }
     }
 
-    /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he may sleep there.
+    /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he
+    /// may sleep there.
     ///
     /// # Errors
     /// ENODEV in a forked child.
@@ -82,7 +84,8 @@ impl EventChannel {
         Ok(())
     }
 
-    /// The event of a token that was read. `None`: it has gone with its id meanwhile, and so has the token.
+    /// The event of a token that was read. `None`: it has gone with its id meanwhile, and so has
+    /// the token.
     ///
     /// # Errors
     /// ENODEV in a forked child.

@@ -12,8 +12,8 @@ pub struct Event {
     pub status: i32,
     /// Whom it is about; the new id of a [`EventKind::ConnectRequest`].
     pub id: Id,
-    /// The mark of whom the event is told: the listener of a [`EventKind::ConnectRequest`], the membership of multicast
-    /// events, else the id.
+    /// The mark of whom the event is told: the listener of a [`EventKind::ConnectRequest`], the
+    /// membership of multicast events, else the id.
     pub uid: u64,
     /// The listener of a [`EventKind::ConnectRequest`].
     pub listener: Option<Id>,

@@ -18,8 +18,9 @@ use crate::queues::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::sync::busy::while_busy;
 use crate::sys;
 
-/// An endpoint of the connection manager (`struct rdma_cm_id`). A handle: clones are the same id. It ends with
-/// [`Id::destroy`] or with its last handle; calls on one that was destroyed give EINVAL.
+/// An endpoint of the connection manager (`struct rdma_cm_id`). A handle: clones are the same id.
+/// It ends with [`Id::destroy`] or with its last handle; calls on one that was destroyed give
+/// EINVAL.
 #[derive(Clone, Debug)]
 pub struct Id {
     pub(super) shared: Arc<IdShared>,
@@ -44,8 +45,8 @@ impl Id {
     /// Makes one whose events go to `channel`. `uid` is the caller's own mark.
     ///
     /// # Errors
-    /// EINVAL: the port space has no such service (TCP: RC; UDP and IPOIB: UD; IB: any), or the channel is closed; ENODEV
-    /// in a forked child.
+    /// EINVAL: the port space has no such service (TCP: RC; UDP and IPOIB: UD; IB: any), or the
+    /// channel is closed; ENODEV in a forked child.
     pub fn new(
         channel: &EventChannel,
         port_space: PortSpace,
@@ -142,8 +143,9 @@ impl Id {
         result
     }
 
-    /// The same for who changes the table of ports. While another process does, the engine goes on; if that process is stopped,
-    /// this ends with EBUSY after a while. What `work` did before it came to the table, it does again.
+    /// The same for who changes the table of ports. While another process does, the engine goes on;
+    /// if that process is stopped, this ends with EBUSY after a while. What `work` did before it
+    /// came to the table, it does again.
     fn with_ports<T>(
         &self,
         verb: &'static str,
@@ -169,8 +171,9 @@ impl Id {
         self.with(verb, |cm, key, _| work(cm.entry(verb, key)?))
     }
 
-    /// The caller's mark. The new id of a connection request has 0, and no event until [`Id::set_uid`] or [`Id::accept`]
-    /// gave it one (whoever maps marks to objects could not tell whose it is).
+    /// The caller's mark. The new id of a connection request has 0, and no event until
+    /// [`Id::set_uid`] or [`Id::accept`] gave it one (whoever maps marks to objects could not tell
+    /// whose it is).
     pub fn uid(&self) -> u64 {
         self.shared.marks.uid.load(Ordering::Acquire)
     }
@@ -181,7 +184,8 @@ impl Id {
         self.shared.marks.adopted.store(true, Ordering::Release);
     }
 
-    /// Whether calls on it can work: in a forked child, and after [`crate::shutdown`], they give ENODEV.
+    /// Whether calls on it can work: in a forked child, and after [`crate::shutdown`], they give
+    /// ENODEV.
     pub fn is_alive(&self) -> bool {
         self.shared.nic.check_alive("rdma_query_route").is_ok()
     }
@@ -196,13 +200,14 @@ impl Id {
         self.shared.qp_type
     }
 
-    /// Binds it to an address and port (`rdma_bind_addr(3)`). Port 0: any that is free. The unspecified address: all.
+    /// Binds it to an address and port (`rdma_bind_addr(3)`). Port 0: any that is free. The
+    /// unspecified address: all.
     ///
     /// # Errors
-    /// EADDRINUSE: another has the port at that address; EADDRNOTAVAIL: at all addresses, or no address of the device;
-    /// EBUSY: a process that was about to take a port is stopped; EACCES: a port below 1024 without
-    /// CAP_NET_BIND_SERVICE; EINVAL: bound already, or a link-local address without
-    /// scope.
+    /// EADDRINUSE: another has the port at that address; EADDRNOTAVAIL: at all addresses, or no
+    /// address of the device; EBUSY: a process that was about to take a port is stopped; EACCES: a
+    /// port below 1024 without CAP_NET_BIND_SERVICE; EINVAL: bound already, or a link-local address
+    /// without scope.
     pub fn bind(&self, addr: SocketAddr) -> Result<()> {
         const VERB: &str = "rdma_bind_addr";
         // Before the engine is locked, as it takes system calls.
@@ -222,10 +227,12 @@ impl Id {
         })
     }
 
-    /// Finds own address and device for a peer (`rdma_resolve_addr(3)`): AddrResolved, or AddrError with -errno.
+    /// Finds own address and device for a peer (`rdma_resolve_addr(3)`): AddrResolved, or AddrError
+    /// with -errno.
     ///
     /// # Errors
-    /// What [`Id::bind`] says of `source`; ENETUNREACH, EHOSTUNREACH: no route; EINVAL: resolved already.
+    /// What [`Id::bind`] says of `source`; ENETUNREACH, EHOSTUNREACH: no route; EINVAL: resolved
+    /// already.
     pub fn resolve_addr(
         &self,
         source: Option<SocketAddr>,
@@ -297,8 +304,8 @@ impl Id {
         })
     }
 
-    /// Finds the path (`rdma_resolve_route(3)`): RouteResolved, or RouteError with -errno. On RoCE there is nobody to ask,
-    /// and nothing to wait for.
+    /// Finds the path (`rdma_resolve_route(3)`): RouteResolved, or RouteError with -errno. On RoCE
+    /// there is nobody to ask, and nothing to wait for.
     ///
     /// # Errors
     /// EINVAL: the address is not resolved.
@@ -326,8 +333,8 @@ impl Id {
         })
     }
 
-    /// Asks the peer for a connection, or over UD for its queue pair (`rdma_connect(3)`): ConnectResponse (UD:
-    /// Established), Rejected, Unreachable, ConnectError.
+    /// Asks the peer for a connection, or over UD for its queue pair (`rdma_connect(3)`):
+    /// ConnectResponse (UD: Established), Rejected, Unreachable, ConnectError.
     ///
     /// # Errors
     /// EINVAL: the route is not resolved, or too much private data.
@@ -335,8 +342,8 @@ impl Id {
         self.with("rdma_connect", |cm, key, now| cm.connect(key, param, now))
     }
 
-    /// Waits for requests (`rdma_listen(3)`), up to `backlog` (0 or less, or too many: 1024) that nobody took. An unbound
-    /// id is bound to the wildcard.
+    /// Waits for requests (`rdma_listen(3)`), up to `backlog` (0 or less, or too many: 1024) that
+    /// nobody took. An unbound id is bound to the wildcard.
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL, EINVAL; EBUSY as [`Id::bind`].
@@ -344,8 +351,8 @@ impl Id {
         self.with_ports("rdma_listen", |cm, key, _| cm.listen(key, backlog))
     }
 
-    /// Accepts a request (`rdma_accept(3)`). `uid` becomes the id's mark, as all events after it carry it. `None`:
-    /// [`Id::establish`].
+    /// Accepts a request (`rdma_accept(3)`). `uid` becomes the id's mark, as all events after it
+    /// carry it. `None`: [`Id::establish`].
     ///
     /// # Errors
     /// EINVAL: there is no request, or too much private data.
@@ -376,8 +383,8 @@ impl Id {
         })
     }
 
-    /// Ends the connection (`rdma_disconnect(3)`), or says that the end was seen: Disconnected follows on both sides, and
-    /// later TimewaitExit.
+    /// Ends the connection (`rdma_disconnect(3)`), or says that the end was seen: Disconnected
+    /// follows on both sides, and later TimewaitExit.
     ///
     /// # Errors
     /// EINVAL: there is no connection.
@@ -410,8 +417,8 @@ impl Id {
         self.with_ports("rdma_set_option", |cm, key, _| cm.set_option(key, option))
     }
 
-    /// Has its events go to another channel, also those that wait (`rdma_migrate_id(3)`). Gives the number of its events
-    /// that were taken from the old one.
+    /// Has its events go to another channel, also those that wait (`rdma_migrate_id(3)`). Gives the
+    /// number of its events that were taken from the old one.
     ///
     /// # Errors
     /// EINVAL: destroyed, or the channel is closed.
@@ -424,11 +431,12 @@ impl Id {
         })
     }
 
-    /// Joins a group (`rdma_join_multicast_ex(3)`): MulticastJoin with its address, or MulticastError. `send_only`: to
-    /// send only. The caller attaches its queue pair.
+    /// Joins a group (`rdma_join_multicast_ex(3)`): MulticastJoin with its address, or
+    /// MulticastError. `send_only`: to send only. The caller attaches its queue pair.
     ///
     /// # Errors
-    /// EINVAL: no group, not bound to an address of the device, connected, or not a datagram service.
+    /// EINVAL: no group, not bound to an address of the device, connected, or not a datagram
+    /// service.
     pub fn join_multicast(
         &self,
         group: SocketAddr,
@@ -451,7 +459,8 @@ impl Id {
         })
     }
 
-    /// Tells itself something: an event that waits in line with the others (`rdma_write_cm_event(3)`).
+    /// Tells itself something: an event that waits in line with the others
+    /// (`rdma_write_cm_event(3)`).
     ///
     /// # Errors
     /// EINVAL: not one of the kinds that are raised so.
@@ -474,9 +483,10 @@ impl Id {
         })
     }
 
-    /// Ends the id: what it had with a peer is refused or disconnected, its port is free, its events that nobody took
-    /// are gone, and requests that nobody took are refused. Gives the number of events that were taken, for callers who
-    /// wait for their acknowledgement; 0 if it was destroyed before.
+    /// Ends the id: what it had with a peer is refused or disconnected, its port is free, its
+    /// events that nobody took are gone, and requests that nobody took are refused. Gives the
+    /// number of events that were taken, for callers who wait for their acknowledgement; 0 if it
+    /// was destroyed before.
     pub fn destroy(&self) -> u32 {
         self.shared.destroy()
     }

@@ -1,9 +1,10 @@
-//! The connection manager as the kernel's `rdma_ucm` offers it to librdmacm: ids, event channels, address and route
-//! resolution, listeners, connections over QP1.
+//! The connection manager as the kernel's `rdma_ucm` offers it to librdmacm: ids, event channels,
+//! address and route resolution, listeners, connections over QP1.
 //!
-//! An [`Id`] is bound or resolved to an address of the device, then connects, listens or joins a multicast group; what
-//! comes of it is an [`Event`] on its [`EventChannel`]. Queue pairs are not its business: as in Linux' user space the
-//! caller makes them and takes them through their states with what [`Id::init_qp_attr`] says.
+//! An [`Id`] is bound or resolved to an address of the device, then connects, listens or joins a
+//! multicast group; what comes of it is an [`Event`] on its [`EventChannel`]. Queue pairs are not
+//! its business: as in Linux' user space the caller makes them and takes them through their states
+//! with what [`Id::init_qp_attr`] says.
 
 mod channel;
 mod event;

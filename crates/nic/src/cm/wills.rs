@@ -7,8 +7,9 @@ use crate::engine::cm_service::EXECUTION;
 use crate::error::Result;
 use crate::sys;
 
-/// Tells the peers of processes that were killed on this host that their connections are over, as a kernel would do; for
-/// who starts and ends processes. Opens the device only if there is something to tell, and takes about a second then.
+/// Tells the peers of processes that were killed on this host that their connections are over, as a
+/// kernel would do; for who starts and ends processes. Opens the device only if there is something
+/// to tell, and takes about a second then.
 ///
 /// # Errors
 /// Those of [`crate::Context::open`].

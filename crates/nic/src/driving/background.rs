@@ -1,13 +1,14 @@
 //! The background thread: the engine's driver while the application does not poll.
 //!
-//! It sleeps in ppoll(2). While the application is idle, the receive socket is in its set and a packet wakes it at once
-//! (*armed*). While the application polls, a woken thread would only find the packet gone and cost both sides
-//! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks whether the application
-//! still polls (*watching*): once per millisecond, or less often where to wake takes long or the application
-//! puts that off by polling all the time (`watchdog`). Which of both it is to be is decided by `election`.
+//! It sleeps in ppoll(2). While the application is idle, the receive socket is in its set and a
+//! packet wakes it at once (*armed*). While the application polls, a woken thread would only find
+//! the packet gone and cost both sides microseconds; so after some needless wake-ups it leaves the
+//! socket out of its set and only looks whether the application still polls (*watching*): once per
+//! millisecond, or less often where to wake takes long or the application puts that off by polling
+//! all the time (`watchdog`). Which of both it is to be is decided by `election`.
 //!
-//! It queues for the engine's lock only if nothing else helps: a lock is handed to whoever waits in line for it, asleep,
-//! and until that thread has a core the application polls in vain.
+//! It queues for the engine's lock only if nothing else helps: a lock is handed to whoever waits in
+//! line for it, asleep, and until that thread has a core the application polls in vain.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -31,12 +32,13 @@ use crate::sys::{self, EventFd, TimerFd};
 
 /// So many packets in one round are a stream, of which more is on its way.
 pub(super) const STREAM: usize = 8;
-/// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a batch of packets.
+/// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a
+/// batch of packets.
 const FOLLOW_NS: u64 = 30_000;
 /// How long the thread waits awake at most before it looks after the rest of its duties.
 const AWAKE_NS: u64 = 2_000_000;
-/// How often it tries to get the engine from whoever has it. Between two tries a round that found nothing is over. More would be
-/// in vain where it took the core from that very thread.
+/// How often it tries to get the engine from whoever has it. Between two tries a round that found
+/// nothing is over. More would be in vain where it took the core from that very thread.
 const TRIES: u32 = 8;
 
 /// The background thread as the application's threads see it.
@@ -84,7 +86,8 @@ impl Background {
     }
 }
 
-/// Starts the thread with all signals blocked, so that the application's handlers run in its own threads.
+/// Starts the thread with all signals blocked, so that the application's handlers run in its own
+/// threads.
 pub(super) fn start(shared: &Arc<Shard>) -> Result<()> {
     let mine = shared.clone();
     // From here on no change of the addresses is missed.
@@ -203,7 +206,8 @@ fn run(shared: &Shard, port: PortWatch) {
                 engine.link.leave_to_polling(false);
                 engine.round_with(Look::Doors, Acks::MayWaitForAnswer) > 0
             };
-            // One that packets wake was kept from its core, and would have been by this thread as well.
+            // One that packets wake was kept from its core, and would have been by this thread as
+            // well.
             let late = late && !asked && !shared.waiters.drive();
             election.takes_back(late);
             continue;
@@ -211,7 +215,8 @@ fn run(shared: &Shard, port: PortWatch) {
         let rests = shared.waiters.drive();
         // Who sleeps until its completion is there polls only afterwards.
         let application_polls = application_polls && !shared.waiters.sleep();
-        // Whoever has the engine now is the application, and would have found the packet at its next look.
+        // Whoever has the engine now is the application, and would have found the packet at its
+        // next look.
         let (received, contended) = match engine_soon(shared) {
             Some(mut engine) => (found.take_in(&mut engine), false),
             // It has the engine for long, or wants this very core.
@@ -234,8 +239,8 @@ fn run(shared: &Shard, port: PortWatch) {
             follow(shared);
         }
         let woken = if found.packets {
-            // An application that polls would have found the packet itself, even if this thread was quicker. One that spins
-            // and did not was kept from its core, perhaps by this thread.
+            // An application that polls would have found the packet itself, even if this thread was
+            // quicker. One that spins and did not was kept from its core, perhaps by this thread.
             let needless = application_polls || contended || rests || received == 0;
             Woken::ByPackets { needless }
         } else if ready[0] && !asked && application_polls {
@@ -263,7 +268,8 @@ fn engine_soon(shared: &Shard) -> Option<Guard<'_, Engine>> {
     })
 }
 
-/// Keeps the link in order. When the engine must run again although nothing arrives, and whether what has arrived waits.
+/// Keeps the link in order. When the engine must run again although nothing arrives, and whether
+/// what has arrived waits.
 fn look_after(
     engine: &mut Engine,
     maintain_at: &mut u64,
@@ -304,8 +310,9 @@ fn follow(shared: &Shard) {
     }
 }
 
-/// Drives the engine awake as long as that pays, nobody else does, and the core is free. `stay`: how long it waits for each
-/// packet, ns. True: it is to go on, when the thread has looked after its other duties.
+/// Drives the engine awake as long as that pays, nobody else does, and the core is free. `stay`:
+/// how long it waits for each packet, ns. True: it is to go on, when the thread has looked after
+/// its other duties.
 fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
     let (polls_before, begin) = (polls(), sys::now_ns());
@@ -349,10 +356,11 @@ fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
     goes_on
 }
 
-/// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
-/// one does that waits for bytes of its memory to change.
+/// Packets wait and the application, although it polled since the last look, leaves them: it polls
+/// now and then only, as one does that waits for bytes of its memory to change.
 fn neglected(shared: &Shard, rx: RawFd, election: &mut Election) -> bool {
-    // Whoever has the engine takes in what has arrived: where much does, one poll lasts longer than this thread waits.
+    // Whoever has the engine takes in what has arrived: where much does, one poll lasts longer than
+    // this thread waits.
     let waiting = || {
         shared.engine.try_lock().is_some_and(|engine| {
             engine.link.has_arrivals() || sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
@@ -496,7 +504,8 @@ mod tests {
         assert_eq!(found(&[true], true, false), (false, false, true));
     }
 
-    /// Or the thread shares the core with an application whose polls find much, and each takes half of what comes.
+    /// Or the thread shares the core with an application whose polls find much, and each takes half
+    /// of what comes.
     #[test]
     fn who_has_the_engine_neglects_nothing() {
         let shard = Shard::new(Engine::open(&rnic_link::LinkConfig::default()).expect("a device"))

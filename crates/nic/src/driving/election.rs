@@ -242,8 +242,8 @@ impl Left {
 
 #[cfg(test)]
 mod tests {
-    //! Who polls soon has the engine alone; who does not, keeps the thread. One that is on its way to
-    //! its packets is waited for, but not for ever.
+    //! Who polls soon has the engine alone; who does not, keeps the thread. One that is on its way
+    //! to its packets is waited for, but not for ever.
 
     use super::*;
 

@@ -1,11 +1,11 @@
 //! Threads that wait for an event inside a verb, and drive the engine meanwhile.
 //!
 //! A thread that waits in `ibv_get_cq_event` would be woken by the background thread, which a
-//! packet woke before: two wake-ups for one message. So it waits for packets itself and runs the engine
-//! when they come. [`super::waiters`] decides which of the threads that wait does. The background
-//! thread knows in the same way as of one that polls when there is none (`background.rs`): packets
-//! are waiting, and nobody takes them. Before the thread sleeps it stays awake for a moment if that
-//! is worth it (`halt_poll`).
+//! packet woke before: two wake-ups for one message. So it waits for packets itself and runs the
+//! engine when they come. [`super::waiters`] decides which of the threads that wait does. The
+//! background thread knows in the same way as of one that polls when there is none
+//! (`background.rs`): packets are waiting, and nobody takes them. Before the thread sleeps it stays
+//! awake for a moment if that is worth it (`halt_poll`).
 //!
 //! A thread may be cancelled while it waits. What it holds is therefore not in its stack, but in a
 //! thread-local variable.
@@ -45,9 +45,10 @@ pub(crate) fn end_wait() {
 }
 
 impl Nic {
-    /// This thread waits until `over`, which queue pairs of `shards` bring about, and which it was not just now. `woken`: it
-    /// slept on the descriptors that the last call gave, and these are
-    /// readable now; `None`: it begins to wait. `acks`: what becomes of the ACK of what it waited for. The next wait sends it.
+    /// This thread waits until `over`, which queue pairs of `shards` bring about, and which it was
+    /// not just now. `woken`: it slept on the descriptors that the last call gave, and these are
+    /// readable now; `None`: it begins to wait. `acks`: what becomes of the ACK of what it waited
+    /// for. The next wait sends it.
     pub(crate) fn wait(
         &self,
         shards: &ShardSet,

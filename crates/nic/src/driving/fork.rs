@@ -1,13 +1,16 @@
 //! The process's one NIC, and what fork(2) does to it.
 //!
-//! In a forked child every object made before the fork is dead: its engine thread does not exist there and its sockets
-//! belong to the parent. A child may open the device anew and then has an engine of its own; the C ABI does so for a child
-//! that goes on with its parent's context (`per_process.rs` of rnic-abi).
+//! In a forked child every object made before the fork is dead: its engine thread does not exist
+//! there and its sockets belong to the parent. A child may open the device anew and then has an
+//! engine of its own; the C ABI does so for a child that goes on with its parent's context
+//! (`per_process.rs` of rnic-abi).
 //!
-//! Every lock is a word of memory (rustix-futex-sync's, or the standard library's), and nothing beside it knows who waits: a thread of
-//! the parent that waits at the moment of the fork leaves no trace in the child. Locks that share a table of waiting threads (parking_lot) do: their
-//! row stays locked in the child for ever, or a new thread of the child is taken for one of the parent's at the same address. The
-//! locks that a child needs are held across the fork; those of the parent's engine are never touched there.
+//! Every lock is a word of memory (rustix-futex-sync's, or the standard library's), and nothing
+//! beside it knows who waits: a thread of the parent that waits at the moment of the fork leaves no
+//! trace in the child. Locks that share a table of waiting threads (parking_lot) do: their row
+//! stays locked in the child for ever, or a new thread of the child is taken for one of the
+//! parent's at the same address. The locks that a child needs are held across the fork; those of
+//! the parent's engine are never touched there.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -53,8 +56,9 @@ type Still = super::shards::Still<'static>;
 
 /// Locks held across fork(2).
 struct Held {
-    // Taken in the order current, the number of shards, the engine's shards, rows, report, and the two lists, which nobody has who waits for another lock.
-    // Nobody who waits for the engine has what comes after it.
+    // Taken in the order current, the number of shards, the engine's shards, rows, report, and the
+    // two lists, which nobody has who waits for another lock. Nobody who waits for the engine has
+    // what comes after it.
     report: crate::observe::Guard,
     engine: Option<(Vec<Locked>, Still, Arc<NicHandle>)>,
     current: Current,
@@ -64,12 +68,14 @@ struct Held {
 }
 
 thread_local! {
-    /// Never dropped with the thread, as that would have to be registered: who forks takes it out again.
+    /// Never dropped with the thread, as that would have to be registered: who forks takes it out
+    /// again.
     static HELD: RefCell<Option<ManuallyDrop<Held>>> = const { RefCell::new(None) };
 }
 
-/// Has the C library call the handlers of fork(2) from now on, once. The device does so when it is opened; whoever has locks
-/// of its own that are taken before the device's registers its handlers after this.
+/// Has the C library call the handlers of fork(2) from now on, once. The device does so when it is
+/// opened; whoever has locks of its own that are taken before the device's registers its handlers
+/// after this.
 ///
 /// # Errors
 /// ENOMEM.
@@ -95,9 +101,10 @@ extern "C" fn child() {
     let _ = catch_unwind(after_fork_child);
 }
 
-/// A signal's handler forks, which has interrupted this thread within the engine. It waits for no lock: another thread that
-/// forks may have it, and wait for the engine's. So the child has what its parent's threads were about, and only ends or executes another
-/// program (signal-safety(7) allows no more); the descriptors close by that.
+/// A signal's handler forks, which has interrupted this thread within the engine. It waits for no
+/// lock: another thread that forks may have it, and wait for the engine's. So the child has what
+/// its parent's threads were about, and only ends or executes another program (signal-safety(7)
+/// allows no more); the descriptors close by that.
 pub fn forks_within() -> bool {
     let shared = SHARED.lock().upgrade();
     shared.is_some_and(|shared| {
@@ -125,7 +132,8 @@ fn before_fork() {
             let shards = handle.shared.shards.iter();
             let guards = shards.map(|shard| {
                 let guard = shard.engine.lock();
-                // SAFETY: the guard borrows from `handle`, which is kept beside it and dropped after it (`release`).
+                // SAFETY: the guard borrows from `handle`, which is kept beside it and dropped
+                // after it (`release`).
                 let guard: Guard<'static, Engine> = unsafe { std::mem::transmute(guard) };
                 ManuallyDrop::new(guard)
             });

@@ -1,5 +1,6 @@
-//! The kernel's tables of interfaces, routes and neighbours: the background thread follows them, as a rule without the engine, so that
-//! no message waits for what it asks. What changes at the host's interfaces becomes an event of every context.
+//! The kernel's tables of interfaces, routes and neighbours: the background thread follows them, as
+//! a rule without the engine, so that no message waits for what it asks. What changes at the host's
+//! interfaces becomes an event of every context.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};

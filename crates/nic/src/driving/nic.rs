@@ -22,15 +22,17 @@ use crate::sys::{self, ForkWitness};
 
 /// What all threads of the process share.
 pub(crate) struct NicShared {
-    /// At least one, in order; the first has what there is once: QP 1 and the connection manager, the numbers of shared
-    /// receive queues, XRC targets, what is done for other processes, and UD queue pairs with their address handles.
+    /// At least one, in order; the first has what there is once: QP 1 and the connection manager,
+    /// the numbers of shared receive queues, XRC targets, what is done for other processes, and UD
+    /// queue pairs with their address handles.
     pub(super) shards: Shards,
     witness: ForkWitness,
     dead: AtomicBool,
     guarded_memory: bool,
     windows: Arc<Windows>,
     pub(crate) common: Arc<Common>,
-    /// Held by who enters or takes back another process's region: the shards are locked one by one, and have it all or none.
+    /// Held by who enters or takes back another process's region: the shards are locked one by one,
+    /// and have it all or none.
     pub(super) imports: Mutex<()>,
 }
 
@@ -91,8 +93,9 @@ impl Nic {
         &self.handle.shared
     }
 
-    /// The engine of this very process. In a forked child there is none: its copy may be locked by a thread that does not
-    /// exist there, so every caller of [`Nic::lock`] has asked [`Nic::check_alive`] before, or asks here.
+    /// The engine of this very process. In a forked child there is none: its copy may be locked by
+    /// a thread that does not exist there, so every caller of [`Nic::lock`] has asked
+    /// [`Nic::check_alive`] before, or asks here.
     pub(crate) fn lock_if_alive(&self) -> Option<Guard<'_, Engine>> {
         self.shared().is_alive().then(|| self.lock())
     }
@@ -123,7 +126,8 @@ impl Nic {
         &self.shared().windows
     }
 
-    /// Does it in each shard of the engine, the first one last. What is to be the same in all is changed while they are steady.
+    /// Does it in each shard of the engine, the first one last. What is to be the same in all is
+    /// changed while they are steady.
     pub(crate) fn each(&self, mut act: impl FnMut(&mut Engine)) {
         self.each_other(&mut act);
         act(&mut self.lock());
@@ -204,8 +208,8 @@ impl Nic {
         }
     }
 
-    /// Called after each poll: if cores are short, or somebody else has the engine for long, an application that finds
-    /// nothing lets others run.
+    /// Called after each poll: if cores are short, or somebody else has the engine for long, an
+    /// application that finds nothing lets others run.
     #[inline]
     pub(crate) fn spin_or_yield(&self, set: &ShardSet, driven: Driven, found: bool) {
         let only = set.only().unwrap_or(0);
@@ -241,7 +245,8 @@ impl Device for Nic {
 }
 
 impl NicShared {
-    /// For the report: notes what was counted so far. Gives the number of queue pairs; `None` when all is over.
+    /// For the report: notes what was counted so far. Gives the number of queue pairs; `None` when
+    /// all is over.
     pub(crate) fn note_counters(&self) -> Option<usize> {
         if !self.is_alive() {
             return None;
@@ -283,7 +288,8 @@ impl Drop for NicHandle {
             }
             return;
         }
-        // In a forked child: closing the copy must not tell anyone that the parent's part of the port is gone.
+        // In a forked child: closing the copy must not tell anyone that the parent's part of the
+        // port is gone.
         for shard in self.shared.shards.iter() {
             if let Some(mut engine) = shard.engine.try_lock() {
                 engine.link.abandon();
@@ -293,7 +299,8 @@ impl Drop for NicHandle {
     }
 }
 
-/// Stops the process's NIC for good (library fini): acknowledgements leave, all memory is revoked, nothing is received.
+/// Stops the process's NIC for good (library fini): acknowledgements leave, all memory is revoked,
+/// nothing is received.
 pub fn shutdown() {
     let Some(handle) = fork::current().filter(|handle| handle.shared.is_alive()) else {
         return;

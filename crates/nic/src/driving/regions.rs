@@ -1,8 +1,8 @@
 //! Regions come, change and go in the memory table of each shard.
 //!
-//! One shard is locked after the other, never two at once, and none is opened meanwhile. The first chooses keys; it has a region
-//! first and last, so that what it takes for free is free everywhere. What is granted to other processes is taken back shard by
-//! shard, too.
+//! One shard is locked after the other, never two at once, and none is opened meanwhile. The first
+//! chooses keys; it has a region first and last, so that what it takes for free is free everywhere.
+//! What is granted to other processes is taken back shard by shard, too.
 
 use rnic_transport::Pd;
 
@@ -39,8 +39,8 @@ impl Nic {
     /// The table is full, or there is no memory.
     ///
     /// # Safety
-    /// As [`crate::memory::MemoryTable::insert`], until [`Nic::disable_region`] and the like have returned and what they gave
-    /// was waited for.
+    /// As [`crate::memory::MemoryTable::insert`], until [`Nic::disable_region`] and the like have
+    /// returned and what they gave was waited for.
     pub(crate) unsafe fn enter_region(&self, spec: RegionSpec) -> Result<u32, NoKey> {
         let _steady = self.shared().shards.steady();
         self.reserve_region()?;
@@ -60,7 +60,8 @@ impl Nic {
         Ok(key)
     }
 
-    /// Enters another process's region under the key that it has there; false: that key is taken by something else.
+    /// Enters another process's region under the key that it has there; false: that key is taken by
+    /// something else.
     pub(crate) fn import_region(
         &self,
         pd: Pd,
@@ -99,7 +100,8 @@ impl Nic {
         self.windows().none_bound(key)
     }
 
-    /// The region grants nothing any more; its key stays taken. When what this gives is over, nobody touches its memory.
+    /// The region grants nothing any more; its key stays taken. When what this gives is over,
+    /// nobody touches its memory.
     ///
     /// # Errors
     /// Windows are bound to it, which go on granting access to its memory: nothing happened.
@@ -114,7 +116,8 @@ impl Nic {
         self.sweep(key, |engine| engine.memory.disable(key))
     }
 
-    /// Makes a region another one with the same key. When what this gives is over, nobody touches the memory of before.
+    /// Makes a region another one with the same key. When what this gives is over, nobody touches
+    /// the memory of before.
     ///
     /// # Errors
     /// Windows are bound to it: nothing happened.
@@ -143,7 +146,8 @@ impl Nic {
         self.lock().memory.facts(key)
     }
 
-    /// Does it in each shard; the region, which was closed to windows, is open to them again then as far as the tables say.
+    /// Does it in each shard; the region, which was closed to windows, is open to them again then
+    /// as far as the tables say.
     fn sweep(&self, key: u32, act: impl Fn(&mut Engine)) -> Uses {
         let _steady = self.shared().shards.steady();
         let mut uses = Uses::default();

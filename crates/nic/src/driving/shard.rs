@@ -1,8 +1,9 @@
 //! A shard: an engine behind its lock, and who drives it.
 //!
-//! Each has a link of its own, with its own QPN ranges, sockets and rings, so to the others it is what another process is:
-//! queue pairs of two shards exchange packets through memory, and no thread ever has two shards locked at once (but in
-//! fork(2), which takes them in order). A queue pair belongs to one of them for good.
+//! Each has a link of its own, with its own QPN ranges, sockets and rings, so to the others it is
+//! what another process is: queue pairs of two shards exchange packets through memory, and no
+//! thread ever has two shards locked at once (but in fork(2), which takes them in order). A queue
+//! pair belongs to one of them for good.
 
 use rnic_settings::ablation::{self, Policy};
 use std::sync::Arc;
@@ -40,7 +41,8 @@ pub(crate) struct Shard {
     pub(super) index: usize,
     pub(super) engine: Biased<Engine>,
     pub(super) cq_tasks: Arc<CqTasks>,
-    /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
+    /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the
+    /// application polls.
     pub(super) polls: AtomicU64,
     /// Packets that polls took in which took in many: as good as so many polls.
     taken: AtomicU64,
@@ -80,8 +82,9 @@ impl Shard {
         self.engine.lock()
     }
 
-    /// Locks the engine for `work` that needs the host's registry, and for what the caller does then. While another process has
-    /// that (EBUSY) the engine goes on; if that process is stopped, this ends with EBUSY after a while. Not in a forked child.
+    /// Locks the engine for `work` that needs the host's registry, and for what the caller does
+    /// then. While another process has that (EBUSY) the engine goes on; if that process is stopped,
+    /// this ends with EBUSY after a while. Not in a forked child.
     pub(crate) fn lock_with<T>(
         &self,
         work: impl Fn(&mut Engine) -> Result<T>,
@@ -97,7 +100,8 @@ impl Shard {
         count(&self.polls, 1);
     }
 
-    /// What the application has done to drive the engine: polls, and packets where a poll took in many.
+    /// What the application has done to drive the engine: polls, and packets where a poll took in
+    /// many.
     pub(super) fn done(&self) -> u64 {
         let taken = self.taken.load(Ordering::Relaxed);
         self.polls.load(Ordering::Relaxed).wrapping_add(taken)
@@ -105,11 +109,12 @@ impl Shard {
 
     /// Runs the engine for one round unless another thread is at it.
     ///
-    /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
-    /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
-    /// background thread looks, some milliseconds later; it waits only while that thread leaves the engine to the application.
-    /// A stream does not wait, nor does the ACK of a peer by memory that sends one message at a time: the sender needs it to go
-    /// on, and the caller will be busy with what came.
+    /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it
+    /// mostly answers at once: then what is ready to be sent waits for the answer. At the latest it
+    /// leaves at the next round, or when the background thread looks, some milliseconds later; it
+    /// waits only while that thread leaves the engine to the application. A stream does not wait,
+    /// nor does the ACK of a peer by memory that sends one message at a time: the sender needs it
+    /// to go on, and the caller will be busy with what came.
     #[inline]
     pub(super) fn drive(&self, satisfied: impl FnOnce() -> bool) -> Driven {
         if let Some(mut engine) = self.engine.try_lock() {
@@ -155,7 +160,8 @@ impl Shard {
         }
     }
 
-    /// Any ACK may wait while the application polls and the background thread leaves the engine to it.
+    /// Any ACK may wait while the application polls and the background thread leaves the engine to
+    /// it.
     #[inline]
     pub(crate) fn acks(&self) -> Acks {
         if self.background.wakeup.is_watching() {
@@ -165,7 +171,8 @@ impl Shard {
         }
     }
 
-    /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
+    /// Leaves the engine: if it has work or deadlines that the background thread does not know of,
+    /// tell it.
     #[inline]
     pub(crate) fn after_drive(&self, mut engine: Guard<'_, Engine>) {
         engine.tell();
@@ -195,7 +202,8 @@ impl Shard {
         });
     }
 
-    /// Leaves the engine with what may wait, for the application's next call or until the next deadline.
+    /// Leaves the engine with what may wait, for the application's next call or until the next
+    /// deadline.
     #[inline]
     pub(crate) fn leave_for_later(&self, engine: Guard<'_, Engine>) {
         let deadline = engine.next_deadline();
@@ -218,8 +226,8 @@ fn count(counter: &AtomicU64, more: u64) {
 
 /// Where application threads spin: see [`super::yielding`].
 impl Shard {
-    /// Called after each poll: if cores are short, an application that finds nothing lets others run. `only`: it waits for
-    /// packets of this shard alone.
+    /// Called after each poll: if cores are short, an application that finds nothing lets others
+    /// run. `only`: it waits for packets of this shard alone.
     #[inline]
     pub(super) fn spin_or_yield(&self, driven: Driven, found: bool) {
         yielding::spin_or_yield(self, driven, found);

@@ -1,4 +1,5 @@
-//! The shards of an engine: the first is opened with the device, each other one when a completion queue first needs it.
+//! The shards of an engine: the first is opened with the device, each other one when a completion
+//! queue first needs it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,13 +29,15 @@ pub(super) struct Shards {
     wanted: AtomicUsize,
     /// Completion queues that are at home in each.
     homes: [AtomicU32; MAX_SHARDS],
-    /// Of the first one's link; those of the others are like it, whatever the environment and the thread have become.
+    /// Of the first one's link; those of the others are like it, whatever the environment and the
+    /// thread have become.
     config: LinkConfig,
     registered: PathBuf,
-    /// Who opens one has this, for as long as that takes. This lock and the next are the standard library's for the sake of forked
-    /// children (`super::fork`).
+    /// Who opens one has this, for as long as that takes. This lock and the next are the standard
+    /// library's for the sake of forked children (`super::fork`).
     opening: Mutex<()>,
-    /// Who changes what is the same in all shards reads, so that there are as many before as after; who adds one writes.
+    /// Who changes what is the same in all shards reads, so that there are as many before as after;
+    /// who adds one writes.
     growth: RwLock<()>,
 }
 
@@ -100,10 +103,11 @@ impl Shards {
         }
     }
 
-    /// A home for the queue pairs that send to a completion queue: whoever polls it drives them, so they are together, and those
-    /// of different completion queues are apart, where the fewest are. That suits a thread with a completion queue of its own,
-    /// whoever has made it; and a program that makes them one after the other stays where it is. Opens the shard if it is not;
-    /// one that cannot be opened is done without.
+    /// A home for the queue pairs that send to a completion queue: whoever polls it drives them, so
+    /// they are together, and those of different completion queues are apart, where the fewest are.
+    /// That suits a thread with a completion queue of its own, whoever has made it; and a program
+    /// that makes them one after the other stays where it is. Opens the shard if it is not; one
+    /// that cannot be opened is done without.
     pub(super) fn enter_home(&self, near: Option<usize>) -> usize {
         let mut home = near.unwrap_or_else(|| self.emptiest());
         while self.get(home).is_none() {
@@ -211,9 +215,10 @@ fn failed(e: LinkError) -> Error {
     Error::new(VERB, errno, e.to_string())
 }
 
-/// With one, threads that drive queue pairs of one process take turns, and each finds in the other's cache what it needs; with
-/// several, those of different completion queues need not. But each shard has sockets, rings and a background thread
-/// of its own, which is awake while packets come that nobody polls for: so there are no more than half of the cores.
+/// With one, threads that drive queue pairs of one process take turns, and each finds in the
+/// other's cache what it needs; with several, those of different completion queues need not. But
+/// each shard has sockets, rings and a background thread of its own, which is awake while packets
+/// come that nobody polls for: so there are no more than half of the cores.
 fn by_default(cores: usize) -> usize {
     (cores / 2).clamp(1, MOST_BY_DEFAULT)
 }

@@ -1,11 +1,12 @@
 //! How the application's threads and the background thread agree on who looks after the engine.
 //!
-//! The promise: work and deadlines that an application leaves in the engine are seen to, although the thread may be on its
-//! way to sleep at that very moment. It rests on the engine's lock: before it sleeps the thread reads the engine and
-//! publishes until when it will sleep, both under the lock; an application looks at what was published after it has let
-//! go of the lock. So either the thread has seen the work, or the application sees that the thread has not. A thread that
-//! does not get the lock sleeps for no longer than a tick, and looks again. The tests run
-//! all interleavings of this by loom: `RUSTFLAGS="--cfg loom" cargo test -p rnic-nic --lib wakeup`.
+//! The promise: work and deadlines that an application leaves in the engine are seen to, although
+//! the thread may be on its way to sleep at that very moment. It rests on the engine's lock: before
+//! it sleeps the thread reads the engine and publishes until when it will sleep, both under the
+//! lock; an application looks at what was published after it has let go of the lock. So either the
+//! thread has seen the work, or the application sees that the thread has not. A thread that does
+//! not get the lock sleeps for no longer than a tick, and looks again. The tests run all
+//! interleavings of this by loom: `RUSTFLAGS="--cfg loom" cargo test -p rnic-nic --lib wakeup`.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +58,8 @@ impl<B: Bell> Wakeup<B> {
 
     /// The application, which has let go of the engine, left it with work or with this deadline.
     pub(super) fn hear(&self, work_left: bool, deadline: Option<u64>) {
-        // A watching thread looks every tick anyhow; the application polls, or it would not be watching.
+        // A watching thread looks every tick anyhow; the application polls, or it would not be
+        // watching.
         if self.is_watching() {
             return;
         }
@@ -160,8 +162,9 @@ mod tests {
         })
     }
 
-    /// The background thread, until it has seen to `jobs` pieces of work. A deadline is work that comes up when the thread
-    /// wakes by itself, which it does only if it knew of the deadline before it slept.
+    /// The background thread, until it has seen to `jobs` pieces of work. A deadline is work that
+    /// comes up when the thread wakes by itself, which it does only if it knew of the deadline
+    /// before it slept.
     fn background(world: &World, jobs: u32) {
         loop {
             let until = {
@@ -236,7 +239,8 @@ mod tests {
 
     #[test]
     fn two_applications_and_one_bell() {
-        // All interleavings of three threads take minutes; those with up to three preemptions find what there is.
+        // All interleavings of three threads take minutes; those with up to three preemptions find
+        // what there is.
         let mut few = loom::model::Builder::new();
         few.preemption_bound = Some(3);
         few.check(|| {

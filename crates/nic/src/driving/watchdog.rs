@@ -1,11 +1,11 @@
-//! The watchdog: what wakes a background thread that watches whether the application polls, and what
-//! it costs to wake.
+//! The watchdog: what wakes a background thread that watches whether the application polls, and
+//! what it costs to wake.
 //!
 //! A thread that wakes once a tick to find that the application polls, as it did before, takes its
 //! core from it. So an application that polls all the time puts the [`Alarm`] off itself, by a
-//! system call that wakes nobody, and it goes off only once nobody has polled for as long as a tick.
-//! An application that polls now and then may leave packets meanwhile, and does not put it off: that
-//! is for the thread to judge. Nor does the thread rely on it for ever ([`AT_MOST`]).
+//! system call that wakes nobody, and it goes off only once nobody has polled for as long as a
+//! tick. An application that polls now and then may leave packets meanwhile, and does not put it
+//! off: that is for the thread to judge. Nor does the thread rely on it for ever ([`AT_MOST`]).
 //!
 //! How late the thread woke by itself is what it costs to wake a thread on this machine
 //! ([`WakeUpCost`]): how long threads stay awake depends on it.

@@ -1,12 +1,12 @@
 //! What a thread does that polls in vain.
 //!
-//! Spinning is right while cores are free. Where they are not, it takes the core from others, perhaps from the very peer
-//! that is waited for. If more threads run than there are cores, a thread offers its core after a moment: on a free one
-//! that takes a fraction of a microsecond, and on a crowded one the others run. Threads that all do
-//! so share a core in turns of microseconds.
+//! Spinning is right while cores are free. Where they are not, it takes the core from others,
+//! perhaps from the very peer that is waited for. If more threads run than there are cores, a
+//! thread offers its core after a moment: on a free one that takes a fraction of a microsecond, and
+//! on a crowded one the others run. Threads that all do so share a core in turns of microseconds.
 //!
-//! If there are cores enough, two threads that have come to share one must not settle there: only threads that go on running
-//! are spread over the cores by the scheduler.
+//! If there are cores enough, two threads that have come to share one must not settle there: only
+//! threads that go on running are spread over the cores by the scheduler.
 
 use rnic_settings::ablation::{self, Policy};
 use std::cell::Cell;
@@ -22,13 +22,15 @@ const LOOK_EVERY: u32 = 16;
 /// The same once others took the core.
 const LOOK_OFTEN: u32 = 4;
 const _: () = assert!(LOOK_EVERY.is_power_of_two() && LOOK_OFTEN.is_power_of_two());
-/// How long an application polls in vain before it offers its core, and again before it does so anew.
+/// How long an application polls in vain before it offers its core, and again before it does so
+/// anew.
 const OFFER_NS: u64 = 10_000;
 /// The same once others took it. Less would be less than a system call is worth.
 const OFFER_OFTEN_NS: u64 = 2_000;
 /// An offer that took so long was taken.
 const TAKEN_NS: u64 = 1_500;
-/// How long it is taken for true that cores are short, or not: at least, at most, and so many times as long as it took to find out.
+/// How long it is taken for true that cores are short, or not: at least, at most, and so many times
+/// as long as it took to find out.
 const BELIEVED_NS: std::ops::RangeInclusive<u64> = 2_000_000..=16_000_000;
 const BELIEVED_FACTOR: u64 = 256;
 

@@ -352,7 +352,8 @@ impl Host for DeviceHost<'_> {
         let Some(srqn) = pd.srq_elsewhere() else {
             return true;
         };
-        // No bytes: an empty READ, or the answer to a FLUSH or atomic write. Their key means nothing, or no right to read.
+        // No bytes: an empty READ, or the answer to a FLUSH or atomic write. Their key means
+        // nothing, or no right to read.
         if len == 0 {
             return true;
         }

@@ -1,11 +1,14 @@
 //! Posting: a short message of a connection becomes a packet as it is posted.
 //!
-//! An RDMA WRITE or READ that needs no packets is done as it is posted, if its program waits for it before it posts the next.
+//! An RDMA WRITE or READ that needs no packets is done as it is posted, if its program waits for it
+//! before it posts the next.
 //!
-//! A ring takes packets one by one, so there is nothing to wait for: the transport builds the packet, if nothing of the queue pair
-//! waits before it, and the ring has it. Other queue pairs that want to send have their turns as ever. By the network stack a packet
-//! has company, or waits for it ([`super::doorbell`]), and takes the way of the engine's rounds; but one of few bytes is built at once, and so is
-//! any signaled request of one packet that is posted while nothing is under way: it is dealt with once in place of twice.
+//! A ring takes packets one by one, so there is nothing to wait for: the transport builds the
+//! packet, if nothing of the queue pair waits before it, and the ring has it. Other queue pairs
+//! that want to send have their turns as ever. By the network stack a packet has company, or waits
+//! for it ([`super::doorbell`]), and takes the way of the engine's rounds; but one of few bytes is
+//! built at once, and so is any signaled request of one packet that is posted while nothing is
+//! under way: it is dealt with once in place of twice.
 
 use std::collections::VecDeque;
 
@@ -34,7 +37,8 @@ pub(crate) struct Posting<'a> {
     staged: &'a mut usize,
     /// All that was posted has left, or is built.
     fast: bool,
-    /// They go by a socket, and nothing of the queue pair is under way for which the first could wait.
+    /// They go by a socket, and nothing of the queue pair is under way for which the first could
+    /// wait.
     alone: bool,
     /// So it was built, the first of it at least.
     built: bool,
@@ -176,7 +180,8 @@ impl Engine {
         }
     }
 
-    /// What waits for a turn, beside ACKs that may wait: a post that left by itself did not see to it.
+    /// What waits for a turn, beside ACKs that may wait: a post that left by itself did not see to
+    /// it.
     #[inline]
     pub(crate) fn has_turns_to_give(&self) -> bool {
         self.held != PUT_OFF && self.ready.len() != self.held
@@ -190,8 +195,8 @@ pub(crate) enum ShortPost {
     NotThisWay,
     /// It has left.
     Left,
-    /// It is a packet that waits for company. Nobody need be told: the ACK of what is under way, or a timer, brings
-    /// somebody.
+    /// It is a packet that waits for company. Nobody need be told: the ACK of what is under way, or
+    /// a timer, brings somebody.
     Waits,
     /// It is a packet, and all that wait are to leave.
     Due,
@@ -216,8 +221,8 @@ fn may_join(entry: &QpEntry) -> bool {
     matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_streaming())
 }
 
-/// A packet of it was built as it was posted, and waits for its turn: in front, as all that posts short messages
-/// ([`Engine::schedule_posted`]).
+/// A packet of it was built as it was posted, and waits for its turn: in front, as all that posts
+/// short messages ([`Engine::schedule_posted`]).
 #[inline]
 fn stage(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
     if !entry.ready {
@@ -294,8 +299,8 @@ impl Posting<'_> {
         }
     }
 
-    /// Does what was posted without packets, if whoever waits for it posts the next when it is done, and nothing else of the queue pair is to
-    /// leave.
+    /// Does what was posted without packets, if whoever waits for it posts the next when it is
+    /// done, and nothing else of the queue pair is to leave.
     #[inline]
     fn execute_alone(&mut self) -> bool {
         if self.entry.ready || self.entry.shared.slots.send.used() > 1 {
@@ -326,7 +331,8 @@ impl Posting<'_> {
                 self.timers.note(self.entry);
                 return Ended::Executed;
             }
-            // It may have failed. What was posted behind it is flushed first: each completion frees its own place.
+            // It may have failed. What was posted behind it is flushed first: each completion frees
+            // its own place.
             if self.entry.transport.is_error() {
                 let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
                 transport.fail(&mut host);

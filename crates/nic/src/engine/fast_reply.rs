@@ -1,7 +1,9 @@
-//! An ACK, the answer to an atomic or a short READ, or a message that was just posted, which is all that a queue pair has to say.
+//! An ACK, the answer to an atomic or a short READ, or a message that was just posted, which is all
+//! that a queue pair has to say.
 //!
-//! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and if nothing else is
-//! to be sent at all, without the rest of the round. Or the ACK waits for what the application posts next ([`super::ack_piggyback`]).
+//! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is
+//! otherwise about, and if nothing else is to be sent at all, without the rest of the round. Or the
+//! ACK waits for what the application posts next ([`super::ack_piggyback`]).
 
 use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Rc};
@@ -25,8 +27,9 @@ pub(crate) enum Awaited {
 }
 
 impl Engine {
-    /// Sends the ACK that the queue pair owes that was last to want to send, if its peer goes on once it has it, and the way there is
-    /// short: by the network stack it would hold the application up for longer than the peer. Past the stack the round sends it before the
+    /// Sends the ACK that the queue pair owes that was last to want to send, if its peer goes on
+    /// once it has it, and the way there is short: by the network stack it would hold the
+    /// application up for longer than the peer. Past the stack the round sends it before the
     /// application has its completion, if that will not answer.
     #[inline]
     pub(crate) fn acknowledge_awaited(&mut self, now: u64) -> Awaited {
@@ -70,8 +73,8 @@ impl Engine {
         Awaited::Left
     }
 
-    /// Sends the packet that was just posted to this queue pair, if it is all that is to be sent. False: there is more, and nothing was
-    /// done.
+    /// Sends the packet that was just posted to this queue pair, if it is all that is to be sent.
+    /// False: there is more, and nothing was done.
     #[inline]
     pub(crate) fn send_posted(&mut self, qpn: u32) -> bool {
         if !self.has_one_turn_to_give()
@@ -96,7 +99,8 @@ impl Engine {
         true
     }
 
-    /// Sends the answer to an atomic or a READ of one packet, if nothing else at all is to be sent. False: there is more.
+    /// Sends the answer to an atomic or a READ of one packet, if nothing else at all is to be sent.
+    /// False: there is more.
     #[inline]
     pub(super) fn answer_alone(&mut self, now: u64) -> bool {
         if !self.has_one_turn_to_give() || self.link.has_pending() {
@@ -142,8 +146,8 @@ fn is_by_memory(entry: &QpEntry, link: &RoceLink) -> bool {
     entry.peer.is_some_and(|peer| link.is_by_memory(peer.path))
 }
 
-/// Sends the ACK of a queue pair that has nothing else to send, by a socket with the next flush. False: it has, or there is no
-/// room, and nothing was done.
+/// Sends the ACK of a queue pair that has nothing else to send, by a socket with the next flush.
+/// False: it has, or there is no room, and nothing was done.
 #[inline]
 pub(super) fn acknowledge(
     entry: &mut QpEntry,
@@ -158,8 +162,8 @@ pub(super) fn acknowledge(
     })
 }
 
-/// The same, in front of a message that is being posted: the peer is woken once for both. The caller owes
-/// [`RoceLink::wake_unwoken`].
+/// The same, in front of a message that is being posted: the peer is woken once for both. The
+/// caller owes [`RoceLink::wake_unwoken`].
 pub(super) fn acknowledge_first(
     entry: &mut QpEntry,
     link: &mut RoceLink,
@@ -173,7 +177,8 @@ pub(super) fn acknowledge_first(
     link.expect_another(false);
 }
 
-/// Has a connection say what is all that it has to say. False: it has more, or there is no room, and nothing was done, or it has failed.
+/// Has a connection say what is all that it has to say. False: it has more, or there is no room,
+/// and nothing was done, or it has failed.
 #[inline]
 fn say(
     entry: &mut QpEntry,
@@ -206,7 +211,8 @@ fn say(
     left
 }
 
-/// The ACK that is all a queue pair has to say waits for what the application posts next, if that is expected soon.
+/// The ACK that is all a queue pair has to say waits for what the application posts next, if that
+/// is expected soon.
 pub(super) fn waits_for_answer(
     entry: &mut QpEntry,
     link: &RoceLink,
@@ -230,8 +236,9 @@ pub(super) fn waits_for_answer(
     }
 }
 
-/// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory it costs little anyway. A program
-/// that sleeps until something completes takes one completion for each event, perhaps: the peer's must not come with the answer.
+/// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory
+/// it costs little anyway. A program that sleeps until something completes takes one completion for
+/// each event, perhaps: the peer's must not come with the answer.
 fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
     let (QueuePair::Rc(_), Some(peer)) = (&entry.transport, entry.peer) else {
         return false;

@@ -1,4 +1,5 @@
-//! What the engine does about [`crate::engine::incast`]: finds groups, holds their queue pairs back and lets them go.
+//! What the engine does about [`crate::engine::incast`]: finds groups, holds their queue pairs back
+//! and lets them go.
 
 use std::net::IpAddr;
 
@@ -30,7 +31,8 @@ pub(in crate::engine) fn give_way(
     }
 }
 
-/// It is in the group of its host, if there is one, also if it was connected, or left the path through memory, after the others.
+/// It is in the group of its host, if there is one, also if it was connected, or left the path
+/// through memory, after the others.
 pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, incast: &mut Incast) {
     if !entry.incast_member.is_in_group()
         && let Some(host) = incast_host(entry, link)
@@ -67,7 +69,8 @@ pub(in crate::engine) fn incast_host(entry: &QpEntry, link: &RoceLink) -> Option
 }
 
 impl Engine {
-    /// An ACK timer ended of a queue pair to this host, which has no group. Rare, as it looks at all.
+    /// An ACK timer ended of a queue pair to this host, which has no group. Rare, as it looks at
+    /// all.
     #[cold]
     pub(in crate::engine) fn look_for_incast(&mut self, now: u64, host: IpAddr) {
         let all = self.qps.qpns();

@@ -1,7 +1,8 @@
 //! The engine: what moves packets between the link and the queue pairs of this process.
 //!
-//! *Whoever polls, drives.* There is one engine per process, or several ([`shard`](crate::driving)), each behind a lock. `ibv_poll_cq` and
-//! `ibv_post_send` run it in the caller's thread; a background thread runs it when the application does not call (see
+//! *Whoever polls, drives.* There is one engine per process, or several
+//! ([`shard`](crate::driving)), each behind a lock. `ibv_poll_cq` and `ibv_post_send` run it in the
+//! caller's thread; a background thread runs it when the application does not call (see
 //! [`crate::driving`]).
 
 mod agenda;
@@ -82,7 +83,8 @@ pub(crate) use timers::Timers;
 use tx_blocked::TxBlocked;
 pub(crate) use uc_writes::UcWrites;
 
-/// How often somebody looks after an engine that the application drives, ns, where that costs little.
+/// How often somebody looks after an engine that the application drives, ns, where that costs
+/// little.
 pub(crate) const TICK_NS: u64 = 1_000_000;
 
 /// Bounds of a queue pair's send window, bytes.
@@ -146,7 +148,8 @@ pub(crate) struct Engine {
     pointing: Vec<u32>,
     /// So many of those were left there at the last transmission, since their ACKs may wait.
     pub(crate) held: usize,
-    /// ACKs are held for a thread that waited and has its event: they leave with what it posts, in one wake-up of the peer.
+    /// ACKs are held for a thread that waited and has its event: they leave with what it posts, in
+    /// one wake-up of the peer.
     answer_takes_acks: bool,
     /// See [`Engine::quick_poll`].
     quick_polls_left: u8,
@@ -314,7 +317,8 @@ impl Engine {
         (self.link.all_counters(), self.counted.drops)
     }
 
-    /// Enters a new queue pair, with memory for what may be posted to it, and in each list that it may be put into.
+    /// Enters a new queue pair, with memory for what may be posted to it, and in each list that it
+    /// may be put into.
     ///
     /// # Errors
     /// There is not so much memory.
@@ -342,8 +346,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is done, and it is to know. Gives
-    /// what peers may still have under way by it, to be waited for without the engine's lock.
+    /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is
+    /// done, and it is to know. Gives what peers may still have under way by it, to be waited for
+    /// without the engine's lock.
     pub(crate) fn remove_qp(&mut self, qpn: u32) -> Copies {
         self.send_last(qpn);
         let copies = self.revoke_qp(qpn);
@@ -430,7 +435,8 @@ impl Engine {
     fn sweep_ahs(&mut self) {
         let Engine { ahs, link, qps, .. } = self;
         ahs.sweep(link, |qpn, mark| {
-            // One that is gone, or was flushed or reset meanwhile, has nothing queued, or only what came behind.
+            // One that is gone, or was flushed or reset meanwhile, has nothing queued, or only what
+            // came behind.
             qps.get_mut(qpn).is_none_or(|entry| {
                 entry.transport.sends_outstanding() == 0
                     || !entry.transport.sq_psn().is_before(mark)
@@ -455,8 +461,8 @@ impl Engine {
         self.groups.has(qpn)
     }
 
-    /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for the peer's. A ring loses
-    /// nothing that it has no room for.
+    /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for
+    /// the peer's. A ring loses nothing that it has no room for.
     pub(crate) fn window_bytes(&self, path: Option<PathId>) -> u32 {
         if path.is_some_and(|path| self.link.is_by_memory(path)) {
             return *WINDOW.end() as u32;
@@ -498,7 +504,8 @@ impl Engine {
         }
     }
 
-    /// Lets a queue pair that is about to fall silent say what it owes: an ACK may wait for a reply that never comes.
+    /// Lets a queue pair that is about to fall silent say what it owes: an ACK may wait for a reply
+    /// that never comes.
     pub(crate) fn send_last(&mut self, qpn: u32) {
         if self
             .qps
@@ -511,7 +518,8 @@ impl Engine {
         }
     }
 
-    /// Puts a queue pair into the list of those that want to transmit, to which that was posted: what is short before all others.
+    /// Puts a queue pair into the list of those that want to transmit, to which that was posted:
+    /// what is short before all others.
     pub(crate) fn schedule_posted(&mut self, qpn: u32, posted: Posted) {
         let before = self.ready.len();
         self.schedule(qpn);

@@ -1,7 +1,9 @@
-//! RDMA WRITEs and READs without packets: what peers of this host are granted, and what is taken back from them.
+//! RDMA WRITEs and READs without packets: what peers of this host are granted, and what is taken
+//! back from them.
 //!
-//! A peer whose request was executed has proven that it knows the key and is connected: from then on it may do the same by
-//! itself, until the region or the queue pair changes in whatever way. How that works: `rnic_link`'s `device_view::grants`.
+//! A peer whose request was executed has proven that it knows the key and is connected: from then
+//! on it may do the same by itself, until the region or the queue pair changes in whatever way. How
+//! that works: `rnic_link`'s `device_view::grants`.
 
 use rnic_link::{Copies, Grant, GrantName, RingId, RoceLink};
 use rnic_transport::{QueuePair, Role};
@@ -58,7 +60,8 @@ impl Asking {
     }
 }
 
-/// The key of a request for no bytes is not looked at (IBTA vol. 1, 9.7.4.1.5): whoever has one executed has proven nothing.
+/// The key of a request for no bytes is not looked at (IBTA vol. 1, 9.7.4.1.5): whoever has one
+/// executed has proven nothing.
 fn key_to_check(reth: &Reth) -> Option<u32> {
     (reth.dma_len > 0).then_some(reth.rkey)
 }
@@ -77,7 +80,8 @@ impl Uses {
         self.copies.join(more.copies);
     }
 
-    /// To be called without the engine's lock: until none of it is under way. False: a process was stopped in the middle.
+    /// To be called without the engine's lock: until none of it is under way. False: a process was
+    /// stopped in the middle.
     pub(crate) fn wait(self) -> bool {
         let imports = self.imports.wait();
         self.copies.wait() && imports
@@ -133,7 +137,8 @@ impl Engine {
         Some(())
     }
 
-    /// Nobody reaches memory any more by way of a queue pair. Gives what is under way, though it was taken back before.
+    /// Nobody reaches memory any more by way of a queue pair. Gives what is under way, though it
+    /// was taken back before.
     pub(crate) fn revoke_qp(&mut self, qpn: u32) -> Copies {
         let entry = self.qps.get_mut(qpn);
         let reached = |entry: &mut QpEntry| {
@@ -155,8 +160,8 @@ impl Engine {
         }
     }
 
-    /// Unacknowledged packets that point at memory of that key do so no more. Those with which a queue pair has to begin anew
-    /// are copied.
+    /// Unacknowledged packets that point at memory of that key do so no more. Those with which a
+    /// queue pair has to begin anew are copied.
     fn withdraw_key(&mut self, key: u32) {
         let Engine { qps, pointing, .. } = self;
         pointing.retain(|qpn| {
@@ -175,7 +180,8 @@ impl Engine {
 }
 
 impl QpEntry {
-    /// It has failed by itself, so that nobody was promised anything yet. Whoever destroys it waits.
+    /// It has failed by itself, so that nobody was promised anything yet. Whoever destroys it
+    /// waits.
     #[inline]
     pub(super) fn revoke_failed(&mut self, link: &mut RoceLink) {
         if std::mem::take(&mut self.granted) {

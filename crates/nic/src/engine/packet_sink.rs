@@ -1,4 +1,5 @@
-//! Between the transport and the link: where packets are built, and what the link knows of a packet that came.
+//! Between the transport and the link: where packets are built, and what the link knows of a packet
+//! that came.
 
 use std::net::IpAddr;
 
@@ -137,7 +138,8 @@ pub(super) fn network_header(received: &Received<'_>) -> UdPrefix {
     match (received.src, received.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => UdPrefix::V4(Ipv4Header {
             tos: 0,
-            // A ring may carry what is longer than any datagram; who takes it looks at the length of what it brings.
+            // A ring may carry what is longer than any datagram; who takes it looks at the length
+            // of what it brings.
             total_len: udp_len.wrapping_add(Ipv4Header::LEN as u16),
             id: 0,
             dont_fragment: true,

@@ -8,8 +8,9 @@ use super::{Engine, QpEntry};
 use crate::sys::{self, StreamClock};
 
 impl Engine {
-    /// What was just posted to this queue pair, which is in the list of the ready, may wait there (see
-    /// [`super::batching`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
+    /// What was just posted to this queue pair, which is in the list of the ready, may wait there
+    /// (see [`super::batching`]). Nobody need be told: the ACK of what is under way, or a timer,
+    /// brings somebody.
     #[inline]
     pub(crate) fn may_batch(&mut self, qpn: u32, posted: Posted) -> bool {
         if self.strict {
@@ -50,7 +51,8 @@ fn may_join(
     entry.succession.posted(now) && rows.may_wait(posted, left, || clock.now_ns())
 }
 
-/// What was posted last needs no packet, nor does what waits before it, as far as is known; and nobody sleeps until it is done.
+/// What was posted last needs no packet, nor does what waits before it, as far as is known; and
+/// nobody sleeps until it is done.
 #[inline]
 fn is_one_sided(entry: &QpEntry) -> bool {
     entry.reach.is_some()

@@ -1,4 +1,5 @@
-//! Packets that came: whose they are, what the device checks of them, and their way to their queue pair.
+//! Packets that came: whose they are, what the device checks of them, and their way to their queue
+//! pair.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -107,8 +108,8 @@ impl Engine {
     }
 }
 
-/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`; with a `round` of
-/// [`super::receive_hold`] it may be left for later.
+/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`; with a
+/// `round` of [`super::receive_hold`] it may be left for later.
 #[allow(
     clippy::too_many_arguments,
     reason = "the parts of the engine, lent one by one"
@@ -228,7 +229,8 @@ fn deliver(
     DONE
 }
 
-/// Another user of this host has sent it: anybody there may send from the peer's address, but not from its process's ports.
+/// Another user of this host has sent it: anybody there may send from the peer's address, but not
+/// from its process's ports.
 #[cold]
 fn is_forged(
     peer: &mut Peer,
@@ -292,7 +294,8 @@ enum Took {
     Acknowledge,
 }
 
-/// [`deliver`] of the usual short message or atomic, and of its ACK or answer; `None`: it is neither, and nothing was done.
+/// [`deliver`] of the usual short message or atomic, and of its ACK or answer; `None`: it is
+/// neither, and nothing was done.
 #[inline]
 fn take_fast(
     now: Time,

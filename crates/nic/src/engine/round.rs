@@ -11,17 +11,20 @@ use super::{Engine, fast_reply, incast_group, lend, schedule, settle};
 use crate::engine::QpEntry;
 use crate::sys;
 
-/// Bytes of packets one queue pair may build before the next has its turn, or a little less: see [`Engine::quantum`].
+/// Bytes of packets one queue pair may build before the next has its turn, or a little less: see
+/// [`Engine::quantum`].
 const QUANTUM: usize = 64 * 1024;
 /// Bytes that are sent before the next turn, whoever has it.
 const FULL: usize = 48 * 1024;
-/// Bytes of packets that leave by themselves, past the network stack, while the next ones are built: the peer is at work meanwhile.
+/// Bytes of packets that leave by themselves, past the network stack, while the next ones are
+/// built: the peer is at work meanwhile.
 const PIPELINED: usize = 4 * 1024;
 /// Turns given out per call, so that a call ends although a peer reads without end.
 const TURNS: usize = 16;
 /// Bytes per call of those for whom others wait ([`super::fairness`]), or a little more.
 const SHARED: usize = 64 * 1024;
-/// Quick polls, which look at the rings alone, between two polls that look at clock and socket, too.
+/// Quick polls, which look at the rings alone, between two polls that look at clock and socket,
+/// too.
 const QUICK_POLLS: u8 = 32;
 /// As many of them is one that takes a system call.
 const SYSTEM_CALL: u8 = 4;
@@ -37,7 +40,8 @@ pub(crate) enum Acks {
     MayWait,
     /// It may be held until the thread that waited for a message answers it, or waits again.
     UntilWait,
-    /// It may be held if the application is known to answer soon ([`super::ack_piggyback`]): the background thread wakes in time.
+    /// It may be held if the application is known to answer soon ([`super::ack_piggyback`]): the
+    /// background thread wakes in time.
     MayWaitForAnswer,
 }
 
@@ -69,7 +73,8 @@ impl Engine {
         received
     }
 
-    /// A round for a thread that waits until `over`. If that is now, ACKs do as said, and leave otherwise.
+    /// A round for a thread that waits until `over`. If that is now, ACKs do as said, and leave
+    /// otherwise.
     pub(crate) fn round_until(&mut self, acks: Acks, over: impl Fn() -> bool) -> usize {
         let now = self.now();
         let received = self.take_in(now, Look::Poll);
@@ -83,8 +88,9 @@ impl Engine {
         received
     }
 
-    /// Nothing is there that was not there at the last round, a few quick polls ago: whoever polls for a message need not go
-    /// through the whole of a round each time. What has its time is attended to by the next one. After `Something` a round is to follow.
+    /// Nothing is there that was not there at the last round, a few quick polls ago: whoever polls
+    /// for a message need not go through the whole of a round each time. What has its time is
+    /// attended to by the next one. After `Something` a round is to follow.
     #[inline]
     pub(crate) fn quick_poll(&mut self) -> QuickPoll {
         let left = self.ready.len() != self.held
@@ -131,7 +137,8 @@ impl Engine {
         received
     }
 
-    /// So many work requests were posted. A program that posts over and over takes in what comes, too: true, if it just did.
+    /// So many work requests were posted. A program that posts over and over takes in what comes,
+    /// too: true, if it just did.
     #[inline]
     pub(crate) fn count_posts(&mut self, count: usize) -> bool {
         let many = self.flow.receive_horizon.posted(count);
@@ -167,8 +174,9 @@ impl Engine {
         }
     }
 
-    /// A queue pair that cannot report a completion is of no use any more: "local work queue catastrophic error" (IBTA
-    /// vol. 1, 11.6.3.2). It is told once; what the flush adds is lost too.
+    /// A queue pair that cannot report a completion is of no use any more: "local work queue
+    /// catastrophic error" (IBTA vol. 1, 11.6.3.2). It is told once; what the flush adds is lost
+    /// too.
     fn fail_for_lost_completion(&mut self, qpn: u32) {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return;
@@ -290,7 +298,8 @@ impl Engine {
             let turn = self.give_turn(qpn, now, acks);
             held += usize::from(turn.held);
             bytes = bytes.saturating_sub(turn.shared);
-            // A full staging buffer must leave before anybody can go on. What is not cut by the kernel gains nothing by waiting.
+            // A full staging buffer must leave before anybody can go on. What is not cut by the
+            // kernel gains nothing by waiting.
             if self.staged >= FULL || turn.leaves {
                 self.flush(now);
             }
@@ -305,7 +314,8 @@ impl Engine {
         }
     }
 
-    /// What a queue pair may build in a turn: of full packets, as many as one system call takes. One more would cost another.
+    /// What a queue pair may build in a turn: of full packets, as many as one system call takes.
+    /// One more would cost another.
     #[inline]
     fn quantum(link: &RoceLink, entry: &QpEntry) -> usize {
         let (QueuePair::Rc(_), Some(peer), Some(mtu)) =
@@ -476,8 +486,8 @@ impl Engine {
     }
 }
 
-/// Before an ACK timeout counts: its peer may be stopped, and unable to answer. Over XRC the peer's answer may wait for the process
-/// whose shared receive queue the request names.
+/// Before an ACK timeout counts: its peer may be stopped, and unable to answer. Over XRC the peer's
+/// answer may wait for the process whose shared receive queue the request names.
 fn look_for_peer(entry: &mut QpEntry, link: &mut RoceLink, now: Time) {
     let (QueuePair::Rc(rc), Some(peer)) = (&mut entry.transport, entry.peer) else {
         return;

@@ -1,4 +1,5 @@
-//! Deadlines of all queue pairs: a heap whose stale entries are dropped when they come up, or are too many.
+//! Deadlines of all queue pairs: a heap whose stale entries are dropped when they come up, or are
+//! too many.
 
 use crate::engine::QpEntry;
 use std::cmp::Reverse;
@@ -23,8 +24,8 @@ impl Timers {
         self.heap.try_reserve(most.saturating_sub(self.heap.len()))
     }
 
-    /// Notes the deadline a queue pair has now. A later deadline than the one noted costs nothing: it is corrected when
-    /// the earlier one comes up.
+    /// Notes the deadline a queue pair has now. A later deadline than the one noted costs nothing:
+    /// it is corrected when the earlier one comes up.
     pub(crate) fn note(&mut self, entry: &mut QpEntry) {
         if entry.incast_member.is_in_group() {
             let requests = entry.requests();
@@ -47,8 +48,9 @@ impl Timers {
         self.heap.pop().map(|Reverse(due)| due)
     }
 
-    /// Most entries are stale, of so many queue pairs. A queue pair that waits for a receive of its peer's notes a near
-    /// deadline over a far one again and again, and each leaves the far one behind.
+    /// Most entries are stale, of so many queue pairs. A queue pair that waits for a receive of its
+    /// peer's notes a near deadline over a far one again and again, and each leaves the far one
+    /// behind.
     pub(crate) fn is_cluttered(&self, queue_pairs: usize) -> bool {
         self.heap.len() > most_stale(queue_pairs)
     }

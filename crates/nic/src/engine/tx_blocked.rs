@@ -1,9 +1,10 @@
-//! Queue pairs that cannot go on because the process that they send to has not taken enough from its ring, or the network
-//! not enough from their socket.
+//! Queue pairs that cannot go on because the process that they send to has not taken enough from
+//! its ring, or the network not enough from their socket.
 //!
-//! They wait beside the list of those that are ready, so that they hold up nobody. As long as the application polls they
-//! are tried with every round, or, if they are many, with every round that finds no others ready; else the engine tries them now and then, less often as time goes on. The link gives them
-//! room after a second in any case, and loses their packets then.
+//! They wait beside the list of those that are ready, so that they hold up nobody. As long as the
+//! application polls they are tried with every round, or, if they are many, with every round that
+//! finds no others ready; else the engine tries them now and then, less often as time goes on. The
+//! link gives them room after a second in any case, and loses their packets then.
 
 use std::collections::TryReserveError;
 

@@ -9,8 +9,9 @@ use super::copies::Backing;
 use super::fault::Fault;
 use super::{Access, MemoryTable};
 
-/// Why an advice is refused. The errno are those of Linux's mlx5, the first device with on-demand paging, which looks
-/// a key up among on-demand regions alone (drivers/infiniband/hw/mlx5/odp.c, since 5.16).
+/// Why an advice is refused. The errno are those of Linux's mlx5, the first device with on-demand
+/// paging, which looks a key up among on-demand regions alone (drivers/infiniband/hw/mlx5/odp.c,
+/// since 5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdviceRefused {
     UnknownKey,

@@ -1,8 +1,9 @@
 //! The only code that touches user memory.
 //!
-//! Every function takes a [`Place`] that the table granted for that many bytes ([`super::grants`]), under the engine's
-//! lock, which [`super::MemoryTable::remove`] needs too: the region behind it is still registered, and so its memory
-//! is, by the contract of [`super::MemoryTable::insert`], still there, or is reached in the guarded way.
+//! Every function takes a [`Place`] that the table granted for that many bytes ([`super::grants`]),
+//! under the engine's lock, which [`super::MemoryTable::remove`] needs too: the region behind it is
+//! still registered, and so its memory is, by the contract of [`super::MemoryTable::insert`], still
+//! there, or is reached in the guarded way.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -26,13 +27,15 @@ pub(super) enum Backing {
     Foreign,
 }
 
-/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): in the peer's memory, or in a ring.
+/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): in the
+/// peer's memory, or in a ring.
 pub(crate) trait PacketMemory {
-    /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`, the last of them last, as
-    /// [`Place::write`] does. False: they cannot be had; part of `to` may be written.
+    /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`, the last of
+    /// them last, as [`Place::write`] does. False: they cannot be had; part of `to` may be written.
     ///
     /// # Safety
-    /// `[to, to + len)` is valid for writes. Other threads may access it meanwhile, so no reference to it may be made.
+    /// `[to, to + len)` is valid for writes. Other threads may access it meanwhile, so no reference
+    /// to it may be made.
     unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool;
 }
 
@@ -89,10 +92,12 @@ impl Place {
         Ok(())
     }
 
-    /// Copies a packet's payload into user memory, the last bytes last. On an error part of it may be written.
+    /// Copies a packet's payload into user memory, the last bytes last. On an error part of it may
+    /// be written.
     ///
-    /// Programs spin on the end of a buffer to learn that an RDMA WRITE is complete; hardware writes in address order. So
-    /// the tail (a whole aligned word where the end is aligned) is stored after everything before it.
+    /// Programs spin on the end of a buffer to learn that an RDMA WRITE is complete; hardware
+    /// writes in address order. So the tail (a whole aligned word where the end is aligned) is
+    /// stored after everything before it.
     #[inline]
     pub(super) fn write(self, data: &[u8]) -> Result<(), Fault> {
         match self.backing {
@@ -122,8 +127,8 @@ impl Place {
     /// Copies `len` bytes to where the link wants them, if they are reached directly.
     pub(super) fn carry(self, len: usize, vacant: &Vacant<'_>, at: usize) {
         if self.backing == Backing::Pinned {
-            // SAFETY: the table granted `len` bytes here; see the module's contract. As in `copy_out` the application may change
-            // them meanwhile.
+            // SAFETY: the table granted `len` bytes here; see the module's contract. As in
+            // `copy_out` the application may change them meanwhile.
             unsafe { vacant.write_from(at, self.at as *const u8, len) };
         }
     }
@@ -149,7 +154,8 @@ impl Place {
         })
     }
 
-    /// The next thing that any thread or process sees of this one, it sees after the writes that were done.
+    /// The next thing that any thread or process sees of this one, it sees after the writes that
+    /// were done.
     pub(super) fn make_visible(self) {
         fence(Ordering::SeqCst);
     }
@@ -169,21 +175,23 @@ impl Place {
             Backing::Null => return Ok(None),
             // Not even by hand.
             Backing::Foreign => return Err(Fault::NoRight),
-            // No system call executes a 64-bit atomic for us. The page is fetched for writing first; a program that
-            // unmaps it from another thread at the very same moment loses that race.
+            // No system call executes a 64-bit atomic for us. The page is fetched for writing
+            // first; a program that unmaps it from another thread at the very same moment loses
+            // that race.
             Backing::Paged => sys::populate(self.at, 8, true).map_err(|_| Fault::Unmapped)?,
             Backing::Pinned => {}
         }
-        // SAFETY: the table granted 8 bytes here, aligned; see the module's contract. Atomics tolerate concurrent
-        // accesses of the CPU.
+        // SAFETY: the table granted 8 bytes here, aligned; see the module's contract. Atomics
+        // tolerate concurrent accesses of the CPU.
         Ok(Some(unsafe { AtomicU64::from_ptr(self.at as *mut u64) }))
     }
 }
 
 fn copy_out(at: usize, out: &mut [u8]) {
-    // SAFETY: the table granted `out.len()` bytes at `at`; see the module's contract. `out` is a packet buffer of the
-    // engine, which no user region can overlap usefully; the application may change its bytes meanwhile, as with DMA:
-    // any mix of old and new bytes is then a valid outcome, and the ICRC is taken over the copy.
+    // SAFETY: the table granted `out.len()` bytes at `at`; see the module's contract. `out` is a
+    // packet buffer of the engine, which no user region can overlap usefully; the application may
+    // change its bytes meanwhile, as with DMA: any mix of old and new bytes is then a valid
+    // outcome, and the ICRC is taken over the copy.
     unsafe { std::ptr::copy_nonoverlapping(at as *const u8, out.as_mut_ptr(), out.len()) };
 }
 
@@ -198,8 +206,9 @@ fn copy_in(at: usize, data: &[u8]) {
     };
     let tail = tail_of(at, data.len());
     let body = data.len() - tail;
-    // SAFETY: the table granted `data.len()` bytes at `at`; see the module's contract (or `PacketMemory::copy_to`'s). The word pointers are aligned
-    // because the end of the range is, and lie within the range because `tail <= data.len()`.
+    // SAFETY: the table granted `data.len()` bytes at `at`; see the module's contract (or
+    // `PacketMemory::copy_to`'s). The word pointers are aligned because the end of the range is,
+    // and lie within the range because `tail <= data.len()`.
     unsafe {
         std::ptr::copy_nonoverlapping(data.as_ptr(), at as *mut u8, body);
         fence(Ordering::Release);
@@ -265,7 +274,8 @@ fn paged_pull(
 fn paged_out(at: usize, out: &mut [u8]) -> Result<(), Fault> {
     let local = [iovec(out.as_mut_ptr() as usize, out.len())];
     let remote = [iovec(at, out.len())];
-    // SAFETY: the kernel writes into `out` alone, and checks the other side, which is this process's own memory.
+    // SAFETY: the kernel writes into `out` alone, and checks the other side, which is this
+    // process's own memory.
     let copied =
         unsafe { libc::process_vm_readv(own_pid(), local.as_ptr(), 1, remote.as_ptr(), 1, 0) };
     if outcome(copied, out.len(), at, false)? == By::Hand {
@@ -281,8 +291,8 @@ fn paged_in(at: usize, data: &[u8]) -> Result<(), Fault> {
     let local = [iovec(data.as_ptr() as usize, data.len())];
     // One after the other, so the tail is stored last.
     let remote = [iovec(at, body), iovec(at.wrapping_add(body), tail)];
-    // SAFETY: the kernel reads `data` alone, and checks the other side, which is this process's own memory; that it
-    // may be written there is what the region's rights say.
+    // SAFETY: the kernel reads `data` alone, and checks the other side, which is this process's own
+    // memory; that it may be written there is what the region's rights say.
     let copied =
         unsafe { libc::process_vm_writev(own_pid(), local.as_ptr(), 1, remote.as_ptr(), 2, 0) };
     if outcome(copied, data.len(), at, true)? == By::Hand {

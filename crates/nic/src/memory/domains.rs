@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 
 use rustix_futex_sync::{Mutex, MutexGuard};
 
-/// The process's protection domains by number, for `ibv_import_pd(3)` and whoever looks from outside.
+/// The process's protection domains by number, for `ibv_import_pd(3)` and whoever looks from
+/// outside.
 static ALL: Mutex<Domains> = Mutex::new(BTreeMap::new());
 
 type Domains = BTreeMap<u32, Known>;
@@ -30,7 +31,8 @@ pub(crate) struct DomainFacts {
     pub(crate) users: u32,
 }
 
-/// The process's protection domains from the place `from` on. Of a parent domain and an import, the one that they stand for.
+/// The process's protection domains from the place `from` on. Of a parent domain and an import, the
+/// one that they stand for.
 pub(crate) fn each_from(from: usize, mut tell: impl FnMut(DomainFacts) -> bool) {
     let all = lock_all();
     for (number, known) in all.iter().filter(|(_, pd)| pd.exists()).skip(from) {

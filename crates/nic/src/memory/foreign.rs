@@ -73,12 +73,13 @@ pub(crate) struct Exported {
     pub(crate) len: u64,
 }
 
-/// Rights that an import has no use for: no system call executes an atomic in another process, windows would outlive the
-/// import, and what is another process's mapping cannot be written back.
+/// Rights that an import has no use for: no system call executes an atomic in another process,
+/// windows would outlive the import, and what is another process's mapping cannot be written back.
 const NOT_IMPORTED: u32 = Access::REMOTE_ATOMIC.0 | Access::MW_BIND.0 | Access::FLUSH_PERSISTENT.0;
 
 impl MemoryTable {
-    /// A region of `pd` with that index, for another process. Device memory too: it is memory of this process.
+    /// A region of `pd` with that index, for another process. Device memory too: it is memory of
+    /// this process.
     pub(crate) fn export(&self, pd: Pd, index: u32) -> Option<Exported> {
         let (found, _) = self.find_region(pd, index)?;
         let entry = self.get(found)?;
@@ -92,8 +93,8 @@ impl MemoryTable {
         })
     }
 
-    /// Enters another process's region under the key that it has there, once more if it is here already; false: that key
-    /// is taken by something else.
+    /// Enters another process's region under the key that it has there, once more if it is here
+    /// already; false: that key is taken by something else.
     pub(crate) fn import(
         &mut self,
         pd: Pd,

@@ -1,7 +1,8 @@
 //! Things by the index of their key.
 //!
-//! A hash table with linear probing, in which what is removed leaves no trace. So one thing fewer is room for another one,
-//! without any memory: in a table that marks removed places, as the standard library's, it may have to be built anew.
+//! A hash table with linear probing, in which what is removed leaves no trace. So one thing fewer
+//! is room for another one, without any memory: in a table that marks removed places, as the
+//! standard library's, it may have to be built anew.
 
 use std::collections::TryReserveError;
 
@@ -11,7 +12,8 @@ const FEWEST: usize = 8;
 /// Things by index.
 #[derive(Debug)]
 pub(super) struct IndexTable<T> {
-    /// A power of two of them, or none. A thing lies at its [home](Self::home) or behind it, with no gap between.
+    /// A power of two of them, or none. A thing lies at its [home](Self::home) or behind it, with
+    /// no gap between.
     places: Vec<Option<(u32, T)>>,
     len: usize,
 }
@@ -110,7 +112,8 @@ impl<T> IndexTable<T> {
         Ok(())
     }
 
-    /// Enters a thing, in the place of another one of that index. There is [room](Self::try_reserve) for it, or else it is made.
+    /// Enters a thing, in the place of another one of that index. There is
+    /// [room](Self::try_reserve) for it, or else it is made.
     pub(super) fn insert(&mut self, index: u32, thing: T) {
         let place = match self.find(index) {
             Ok(place) => place,

@@ -7,7 +7,8 @@ use super::MemoryTable;
 use super::copies::{Backing, Place};
 use super::grants::grant_remote;
 
-/// Granted bytes, in order. They are those of the table, which is borrowed as long as they are known.
+/// Granted bytes, in order. They are those of the table, which is borrowed as long as they are
+/// known.
 pub(crate) struct Loaded<'t> {
     places: [(Place, usize); Pieces::MOST],
     count: usize,
@@ -15,8 +16,9 @@ pub(crate) struct Loaded<'t> {
 }
 
 impl MemoryTable {
-    /// Where `len` bytes are that a packet of this process is to carry; `None`: they may not be read, or not all of them are in
-    /// few pieces of memory that is reached directly. What a window shows is not, since it may close at any time.
+    /// Where `len` bytes are that a packet of this process is to carry; `None`: they may not be
+    /// read, or not all of them are in few pieces of memory that is reached directly. What a window
+    /// shows is not, since it may close at any time.
     pub(crate) fn load(&self, load: &Load<'_>, len: usize) -> Option<Loaded<'_>> {
         let nothing = Place {
             at: 0,

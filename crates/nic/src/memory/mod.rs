@@ -1,9 +1,10 @@
 //! The memory table: which key grants which bytes, and the only code that touches user memory.
 //!
-//! Each shard of the engine has a table of all regions. All copies happen while a shard's lock is held, and so does the
-//! removal of a region from its table: when [`MemoryTable::remove`] has returned for all of them, no copy into or out of that
-//! region is in flight or will begin. So a lookup takes no lock of its own, and shares no cache line with another shard.
-//! Windows, which data paths change, are one for all ([`Windows`]).
+//! Each shard of the engine has a table of all regions. All copies happen while a shard's lock is
+//! held, and so does the removal of a region from its table: when [`MemoryTable::remove`] has
+//! returned for all of them, no copy into or out of that region is in flight or will begin. So a
+//! lookup takes no lock of its own, and shares no cache line with another shard. Windows, which
+//! data paths change, are one for all ([`Windows`]).
 //!
 //! | file | duty |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! RDMA WRITEs and READs between processes of one host without packets, and packets that point: what of a region may be
-//! granted to a peer, and where the bytes of this side are.
+//! RDMA WRITEs and READs between processes of one host without packets, and packets that point:
+//! what of a region may be granted to a peer, and where the bytes of this side are.
 
 use rnic_link::{Reach, Request, Whole};
 use rnic_sys::process::Span;
@@ -23,7 +23,8 @@ pub(crate) struct Reachable {
 const PIECES: usize = 32;
 
 impl MemoryTable {
-    /// The region of that key, if it is one of ordinary memory: windows and what is reached in a special way are not.
+    /// The region of that key, if it is one of ordinary memory: windows and what is reached in a
+    /// special way are not.
     pub(crate) fn reachable(&self, pd: Pd, key: u32) -> Option<Reachable> {
         let entry = self.get(key)?;
         let ordinary = entry.backing == Backing::Pinned;
@@ -36,20 +37,23 @@ impl MemoryTable {
         })
     }
 
-    /// Executes `part` of a request in the memory of the process that `reach` leads to. False: it was not, or not all of it.
+    /// Executes `part` of a request in the memory of the process that `reach` leads to. False: it
+    /// was not, or not all of it.
     #[inline]
     pub(crate) fn execute(&self, reach: &Reach, request: &Request, part: &OneSided<'_>) -> bool {
         let mut spans = [Span::EMPTY; PIECES];
         let Some(count) = self.spans(part, &mut spans) else {
             return false;
         };
-        // SAFETY: the table granted these bytes for reading (a WRITE's) or writing, under the engine's lock, which the caller
-        // holds until this returns; see the contract of `MemoryTable::insert`. Inline data is only read, by a WRITE. Other
-        // threads may access the memory meanwhile, as with DMA; the kernel makes no reference to it.
+        // SAFETY: the table granted these bytes for reading (a WRITE's) or writing, under the
+        // engine's lock, which the caller holds until this returns; see the contract of
+        // `MemoryTable::insert`. Inline data is only read, by a WRITE. Other threads may access the
+        // memory meanwhile, as with DMA; the kernel makes no reference to it.
         unsafe { reach.copy(request, part.write, part.offset, &spans[..count], part.ends) }
     }
 
-    /// Executes whole WRITEs, or READs, in that process, as many as it can from the first on. Gives how many.
+    /// Executes whole WRITEs, or READs, in that process, as many as it can from the first on. Gives
+    /// how many.
     pub(crate) fn execute_row(
         &self,
         reach: &Reach,
@@ -77,7 +81,8 @@ impl MemoryTable {
         unsafe { reach.copy_row(write, &row[..count], &spans[..used]) }
     }
 
-    /// Where the bytes of `part` are in this process; `None`: not all of them in memory that is reached directly, or in more pieces.
+    /// Where the bytes of `part` are in this process; `None`: not all of them in memory that is
+    /// reached directly, or in more pieces.
     fn spans(&self, part: &OneSided<'_>, out: &mut [Span]) -> Option<usize> {
         let list = match part.data {
             SendData::Gather(list) => list,
@@ -99,8 +104,8 @@ impl MemoryTable {
         Some(count)
     }
 
-    /// Where bytes of `list` are, for a peer that copies them. False: not all of them in few pieces of memory that is reached
-    /// directly.
+    /// Where bytes of `list` are, for a peer that copies them. False: not all of them in few pieces
+    /// of memory that is reached directly.
     pub(crate) fn locate(&self, pd: Pd, list: &[Sge], range: (u64, u64), out: &mut Pieces) -> bool {
         let piece = |at, len| Piece { at: at as u64, len };
         let mut push = |at, len| out.push(piece(at, len)).then_some(());
@@ -117,8 +122,8 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Shows bytes of `list`, so many from an offset on, piece by piece; `None`: not all of them are in memory that is reached
-    /// directly, or `show` said so.
+    /// Shows bytes of `list`, so many from an offset on, piece by piece; `None`: not all of them
+    /// are in memory that is reached directly, or `show` said so.
     pub(super) fn walk(
         &self,
         pd: Pd,

@@ -42,15 +42,17 @@ impl RegionSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowsBound(pub(crate) u32);
 
-/// A region is in the table of each shard of the engine: the table of the first one chooses the key, and has it first and last.
-/// Whoever changes or removes one closes it to windows before ([`super::Windows::close`]).
+/// A region is in the table of each shard of the engine: the table of the first one chooses the
+/// key, and has it first and last. Whoever changes or removes one closes it to windows before
+/// ([`super::Windows::close`]).
 impl MemoryTable {
     /// Enters a region and gives its key; `None` if the table is full.
     ///
     /// # Safety
-    /// Unless `paged`, `[base, base + len)` is valid for reads, and for writes if `access` has any write right, until
-    /// [`MemoryTable::remove`] or [`MemoryTable::disable`] of the key, or [`MemoryTable::change`], has returned, and windows
-    /// were closed. If `paged`, whoever owns what lies in that range accepts that it is read, and written if `access` says so.
+    /// Unless `paged`, `[base, base + len)` is valid for reads, and for writes if `access` has any
+    /// write right, until [`MemoryTable::remove`] or [`MemoryTable::disable`] of the key, or
+    /// [`MemoryTable::change`], has returned, and windows were closed. If `paged`, whoever owns
+    /// what lies in that range accepts that it is read, and written if `access` says so.
     pub(crate) unsafe fn insert(&mut self, spec: RegionSpec) -> Option<u32> {
         self.enter(|key| spec.entry(key))
     }

@@ -27,8 +27,8 @@ pub(super) struct Entry {
     pub(super) backing: Backing,
 }
 
-/// All memory regions of the process, by key, as one shard of the engine has them; its lock guards them. A region's lkey and
-/// rkey are the same number. Windows are one for all shards.
+/// All memory regions of the process, by key, as one shard of the engine has them; its lock guards
+/// them. A region's lkey and rkey are the same number. Windows are one for all shards.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTable {
     entries: IndexTable<Entry>,
@@ -111,8 +111,8 @@ impl MemoryTable {
         self.entries.try_reserve(1)
     }
 
-    /// Enters what `make` makes of a fresh key, and gives that key; `None` if the table is full. There is
-    /// [room](Self::try_reserve).
+    /// Enters what `make` makes of a fresh key, and gives that key; `None` if the table is full.
+    /// There is [room](Self::try_reserve).
     pub(super) fn enter(&mut self, make: impl FnOnce(u32) -> Entry) -> Option<u32> {
         if self.entries.len() >= CAPACITY {
             return None;
@@ -136,7 +136,8 @@ impl MemoryTable {
         self.entries.get(index)
     }
 
-    /// Key, domain, first address and length of all regions but those imported from other processes.
+    /// Key, domain, first address and length of all regions but those imported from other
+    /// processes.
     pub(crate) fn regions(&self) -> impl Iterator<Item = (u32, RegionFacts)> {
         let own = self
             .entries

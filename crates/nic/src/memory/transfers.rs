@@ -137,8 +137,8 @@ impl MemoryTable {
         Ok(self.reach_remote(pd, qpn, (key, va, 8), RemoteAccess::Write, store)?)
     }
 
-    /// Sees to it that what was written to `range`, or to all of the region, is placed as `access` says: one of the two
-    /// kinds of FLUSH.
+    /// Sees to it that what was written to `range`, or to all of the region, is placed as `access`
+    /// says: one of the two kinds of FLUSH.
     pub(crate) fn flush(
         &self,
         pd: Pd,

@@ -1,8 +1,9 @@
 //! Memory windows (IBTA 10.6.7): allocated, bound, invalidated.
 //!
-//! Regions are in the table of each shard, windows in one place for all of them, behind a lock of their own, since whoever
-//! binds or closes one does so for the others, too. The lock is held during each access by way of a window: when a window
-//! was closed, no copy by way of it is in flight in any shard. Nothing else is locked under it.
+//! Regions are in the table of each shard, windows in one place for all of them, behind a lock of
+//! their own, since whoever binds or closes one does so for the others, too. The lock is held
+//! during each access by way of a window: when a window was closed, no copy by way of it is in
+//! flight in any shard. Nothing else is locked under it.
 
 use std::collections::{BTreeSet, HashSet, TryReserveError};
 
@@ -45,7 +46,8 @@ struct Window {
 struct Bound {
     /// Index of the region.
     region: u32,
-    /// The queue pair that may use it and invalidate it; `None`: type 1, all of the protection domain.
+    /// The queue pair that may use it and invalidate it; `None`: type 1, all of the protection
+    /// domain.
     qpn: Option<u32>,
 }
 
@@ -73,7 +75,8 @@ impl Windows {
         Some((window.open.iova, window.open.len))
     }
 
-    /// Lets `access` at what queue pair `qpn` is granted by way of a window; it cannot be closed meanwhile.
+    /// Lets `access` at what queue pair `qpn` is granted by way of a window; it cannot be closed
+    /// meanwhile.
     #[cold]
     pub(super) fn pass<T, E: From<Fault>>(
         &self,
@@ -203,8 +206,8 @@ impl MemoryTable {
         inner.bound.try_reserve(unbound)
     }
 
-    /// Enters a window that is bound to nothing and gives its key; `None` if there are too many. To be asked of the first
-    /// shard's table, which gives out the keys.
+    /// Enters a window that is bound to nothing and gives its key; `None` if there are too many. To
+    /// be asked of the first shard's table, which gives out the keys.
     pub(crate) fn insert_window(&mut self, pd: Pd, type_2: bool) -> Option<u32> {
         if self.windows.len() >= CAPACITY {
             return None;
@@ -232,8 +235,8 @@ impl MemoryTable {
         Some(key)
     }
 
-    /// Executes a bind of queue pair `qpn` (IBTA 10.6.7.2.2, 11.4.1.1): afterwards the window opens what it says, under
-    /// the new key. Nothing changes if it is refused.
+    /// Executes a bind of queue pair `qpn` (IBTA 10.6.7.2.2, 11.4.1.1): afterwards the window opens
+    /// what it says, under the new key. Nothing changes if it is refused.
     pub(crate) fn bind(&self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault> {
         let index = key::index(bind.rkey);
         let mut inner = self.windows.0.write();
@@ -300,7 +303,8 @@ impl MemoryTable {
         Ok((key::index(bind.lkey), place.at, place.backing))
     }
 
-    /// Closes a type-2 window of queue pair `qpn`, on behalf of a local work request (IBTA 10.6.7.2.6).
+    /// Closes a type-2 window of queue pair `qpn`, on behalf of a local work request (IBTA
+    /// 10.6.7.2.6).
     pub(crate) fn invalidate(&self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), BindFault> {
         // A region of `ibv_reg_mr` lives until it is deregistered.
         if self.get(rkey).is_some() {

@@ -15,8 +15,8 @@ use crate::engine::AhNumber;
 use crate::error::{Error, Result};
 use crate::objects::pd::Pd;
 
-/// An address handle. Destroyed when the last clone is dropped; work requests that are queued by then still go where it
-/// pointed.
+/// An address handle. Destroyed when the last clone is dropped; work requests that are queued by
+/// then still go where it pointed.
 #[derive(Clone, Debug)]
 pub struct Ah {
     shared: Arc<AhShared>,
@@ -32,8 +32,8 @@ impl Pd {
     /// Makes an address handle.
     ///
     /// # Errors
-    /// EINVAL for an address without GID, of an unknown GID index, or of another kind than that GID; EHOSTUNREACH if no
-    /// way leads there.
+    /// EINVAL for an address without GID, of an unknown GID index, or of another kind than that
+    /// GID; EHOSTUNREACH if no way leads there.
     pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah> {
         const VERB: &str = "ibv_create_ah";
         if attr.port_num != 1 {
@@ -104,11 +104,12 @@ impl Drop for AhShared {
     }
 }
 
-/// The address of whoever sent a datagram, of the 40 bytes in front of its payload (`ibv_init_ah_from_wc(3)`).
+/// The address of whoever sent a datagram, of the 40 bytes in front of its payload
+/// (`ibv_init_ah_from_wc(3)`).
 ///
 /// # Errors
-/// EINVAL if the bytes are no such header, or no GID of this host is the destination in it. That of a multicast
-/// datagram is none: as with rdma-core, the program has to name its own GID then.
+/// EINVAL if the bytes are no such header, or no GID of this host is the destination in it. That of
+/// a multicast datagram is none: as with rdma-core, the program has to name its own GID then.
 pub fn ah_attr_from_header(header: &[u8; UdPrefix::LEN], port_num: u8) -> Result<AhAttr> {
     from_header(header, port_num, &gid_table())
 }

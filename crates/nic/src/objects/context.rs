@@ -34,17 +34,20 @@ impl Context {
     /// Opens the device, starting the process's engine if it is the first.
     ///
     /// # Errors
-    /// EADDRINUSE if somebody else owns UDP port 4791, ENODEV if the host has no usable address; in words.
+    /// EADDRINUSE if somebody else owns UDP port 4791, ENODEV if the host has no usable address; in
+    /// words.
     pub fn open() -> Result<Context> {
         Context::open_with(|_| Ok(None))
     }
 
-    /// An import of the context whose [`Context::cmd_fd`] this is, or was sent by another process of this user on this
-    /// host (`ibv_import_device(3)`). Domains, regions and device memory of that context can then be imported.
+    /// An import of the context whose [`Context::cmd_fd`] this is, or was sent by another process
+    /// of this user on this host (`ibv_import_device(3)`). Domains, regions and device memory of
+    /// that context can then be imported.
     ///
     /// # Errors
-    /// As [`Context::open`]; EINVAL: no such descriptor; ENODEV: its process is gone, ETIMEDOUT: or does not answer;
-    /// EACCES: it does not know that context any more; EPERM: its memory cannot be opened.
+    /// As [`Context::open`]; EINVAL: no such descriptor; ENODEV: its process is gone, ETIMEDOUT: or
+    /// does not answer; EACCES: it does not know that context any more; EPERM: its memory cannot be
+    /// opened.
     pub fn import(cmd_fd: RawFd) -> Result<Context> {
         Context::open_with(|nic| Origin::find(nic, cmd_fd))
     }
@@ -72,8 +75,8 @@ impl Context {
         })
     }
 
-    /// The process that opened it is this one, and not at its end. In a forked child all calls but the destruction of
-    /// handles fail, and even that touches nothing of the parent's.
+    /// The process that opened it is this one, and not at its end. In a forked child all calls but
+    /// the destruction of handles fail, and even that touches nothing of the parent's.
     pub fn is_alive(&self) -> bool {
         self.shared.nic.check_alive("").is_ok()
     }
@@ -83,8 +86,9 @@ impl Context {
         Arc::strong_count(&self.shared) > 1
     }
 
-    /// Does what a kernel does with the objects that are left when a program closes the device: its queue pairs are gone,
-    /// with them all access to memory, and their completions. The handles stay valid, and good for nothing.
+    /// Does what a kernel does with the objects that are left when a program closes the device: its
+    /// queue pairs are gone, with them all access to memory, and their completions. The handles
+    /// stay valid, and good for nothing.
     pub fn revoke(&self) {
         if self.is_alive() {
             let mut copies = Copies::default();
@@ -139,7 +143,8 @@ impl Context {
         gid_table().into_iter().find(|entry| entry.index == index)
     }
 
-    /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one token.
+    /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one
+    /// token.
     pub fn async_fd(&self) -> RawFd {
         self.shared.owner.events.fd()
     }

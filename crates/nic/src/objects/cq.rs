@@ -22,7 +22,8 @@ pub struct Cq {
 }
 
 impl Context {
-    /// Makes a completion queue for at least `cqe` entries; `cookie` comes back from [`CompChannel::get_event`].
+    /// Makes a completion queue for at least `cqe` entries; `cookie` comes back from
+    /// [`CompChannel::get_event`].
     ///
     /// # Errors
     /// EINVAL for 0 or too many entries. ENOMEM.
@@ -81,8 +82,8 @@ impl Cq {
         self.shared.cookie.store(cookie, Ordering::Relaxed);
     }
 
-    /// Whether calls on it can work. Whoever has locks of his own around it asks before he waits for them: in a forked child
-    /// the thread that has one may not exist.
+    /// Whether calls on it can work. Whoever has locks of his own around it asks before he waits
+    /// for them: in a forked child the thread that has one may not exist.
     ///
     /// # Errors
     /// ENODEV, of that verb, in a forked child and after [`crate::shutdown`].
@@ -91,8 +92,8 @@ impl Cq {
         self.context.nic.check_alive(verb)
     }
 
-    /// Takes up to `max` completions; drives the engine when there are none. A queue that overran gives out what it has
-    /// and then stays empty; asynchronous events say what happened.
+    /// Takes up to `max` completions; drives the engine when there are none. A queue that overran
+    /// gives out what it has and then stays empty; asynchronous events say what happened.
     ///
     /// # Errors
     /// ENODEV in a forked child.
@@ -114,15 +115,15 @@ impl Cq {
         if driven == Driven::QuickPolled {
             return Ok(0);
         }
-        // Before the queue is looked at: others may have the core meanwhile, and take packets in. A program that is told of
-        // nothing may turn to the event that came behind them, of a connection that was closed, and destroy the queue pair
-        // with its completions.
+        // Before the queue is looked at: others may have the core meanwhile, and take packets in. A
+        // program that is told of nothing may turn to the event that came behind them, of a
+        // connection that was closed, and destroy the queue pair with its completions.
         nic.spin_or_yield(&self.shared.shards, driven, self.shared.has_some());
         Ok(self.shared.pop(max, out))
     }
 
-    /// Takes the oldest completion with its stamp, which is zero if the queue was made without; drives the engine when
-    /// there is none (`ibv_start_poll`).
+    /// Takes the oldest completion with its stamp, which is zero if the queue was made without;
+    /// drives the engine when there is none (`ibv_start_poll`).
     ///
     /// # Errors
     /// As [`Cq::poll`].
@@ -147,10 +148,12 @@ impl Cq {
         Ok(self.shared.pop_one(false))
     }
 
-    /// Takes the next completion of a batch that [`Cq::poll_one`] began, without driving the engine (`ibv_next_poll`).
+    /// Takes the next completion of a batch that [`Cq::poll_one`] began, without driving the engine
+    /// (`ibv_next_poll`).
     ///
-    /// A completion that came meanwhile and whose event nobody has fetched yet is left for the next batch: programs
-    /// that wait for an event and then poll once expect to find something (ibv_rc_pingpong fails otherwise).
+    /// A completion that came meanwhile and whose event nobody has fetched yet is left for the next
+    /// batch: programs that wait for an event and then poll once expect to find something
+    /// (ibv_rc_pingpong fails otherwise).
     ///
     /// # Errors
     /// As [`Cq::poll`].
@@ -159,7 +162,8 @@ impl Cq {
         Ok(self.shared.pop_one(true))
     }
 
-    /// Ends a batch that [`Cq::poll_one`] began (`ibv_end_poll`). Nothing happens in a forked child.
+    /// Ends a batch that [`Cq::poll_one`] began (`ibv_end_poll`). Nothing happens in a forked
+    /// child.
     pub fn end_batch(&self) {
         let shared = &self.shared;
         if shared.has_some() && self.context.nic.check_alive("ibv_end_poll").is_ok() {
@@ -176,10 +180,10 @@ impl Cq {
         Ok(self.shared.pop_one(false))
     }
 
-    /// Asks for an event on the channel at the next completion, or the next solicited or failed one. One that waits in the queue
-    /// counts, as on hardware (the text, IBTA vol. 1, 11.4.2.2, knows only those that come after this), unless the program was
-    /// just told by an event, and arms before it polls: then what its next poll leaves counts.
-    /// Does nothing in a forked child.
+    /// Asks for an event on the channel at the next completion, or the next solicited or failed
+    /// one. One that waits in the queue counts, as on hardware (the text, IBTA vol. 1, 11.4.2.2,
+    /// knows only those that come after this), unless the program was just told by an event, and
+    /// arms before it polls: then what its next poll leaves counts. Does nothing in a forked child.
     pub fn request_notify(&self, solicited_only: bool) {
         const VERB: &str = "ibv_req_notify_cq";
         if self.context.nic.check_alive(VERB).is_err() {
@@ -197,15 +201,17 @@ impl Cq {
     /// Changes the capacity; gives the new one. What waits in the queue stays, in order.
     ///
     /// # Errors
-    /// EINVAL if more completions are waiting than would fit, or the queue overran. ENOMEM, as for its making.
+    /// EINVAL if more completions are waiting than would fit, or the queue overran. ENOMEM, as for
+    /// its making.
     pub fn resize(&self, cqe: u32) -> Result<u32> {
         const VERB: &str = "ibv_resize_cq";
         self.context.nic.check_alive(VERB)?;
         self.shared.resize(VERB, cqe)
     }
 
-    /// Moderates events (`ibv_modify_cq(3)`): an armed queue fires after `count` completions that it is armed for, or
-    /// `period` microseconds after the first of them, whichever is earlier. Either 0: at the first.
+    /// Moderates events (`ibv_modify_cq(3)`): an armed queue fires after `count` completions that
+    /// it is armed for, or `period` microseconds after the first of them, whichever is earlier.
+    /// Either 0: at the first.
     ///
     /// # Errors
     /// EINVAL for a period beyond [`MAX_CQ_PERIOD`].
@@ -232,8 +238,9 @@ impl Cq {
         self.shared.events_delivered.load(Ordering::Acquire)
     }
 
-    /// Revokes its channel and asynchronous events that nobody has taken, and has no more events enter the channel; call before
-    /// destroying. Does nothing in a forked child, whose descriptors are the parent's.
+    /// Revokes its channel and asynchronous events that nobody has taken, and has no more events
+    /// enter the channel; call before destroying. Does nothing in a forked child, whose descriptors
+    /// are the parent's.
     pub fn detach(&self) {
         if self.context.nic.check_alive("").is_err() {
             return;

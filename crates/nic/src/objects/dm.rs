@@ -1,4 +1,5 @@
-//! Device memory: bytes that the device owns and a program copies into and out of (`ibv_alloc_dm(3)`).
+//! Device memory: bytes that the device owns and a program copies into and out of
+//! (`ibv_alloc_dm(3)`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +22,8 @@ impl Context {
     /// Takes `len` bytes of device memory.
     ///
     /// # Errors
-    /// EINVAL: 0, or more than the device has ([`crate::DeviceAttr::max_dm_size`]). ENOMEM: more than is left.
+    /// EINVAL: 0, or more than the device has ([`crate::DeviceAttr::max_dm_size`]). ENOMEM: more
+    /// than is left.
     pub fn alloc_dm(&self, len: u64) -> Result<Dm> {
         const VERB: &str = "ibv_alloc_dm";
         self.shared.nic.check_alive(VERB)?;
@@ -51,7 +53,8 @@ impl Context {
         })
     }
 
-    /// Another handle of the piece with that [`Dm::number`], whatever context of this process allocated it.
+    /// Another handle of the piece with that [`Dm::number`], whatever context of this process
+    /// allocated it.
     ///
     /// # Errors
     /// ENOENT: there is none.
@@ -123,8 +126,8 @@ impl Dm {
     /// Copies `data` to `offset`.
     ///
     /// # Errors
-    /// Nothing was copied. EFAULT: the range leaves it. EINVAL: offset or length is no multiple of 4, which ConnectX can
-    /// only copy.
+    /// Nothing was copied. EFAULT: the range leaves it. EINVAL: offset or length is no multiple of
+    /// 4, which ConnectX can only copy.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         check_alignment("ibv_memcpy_to_dm", offset, data.len())?;
         match self.shared.write(offset, data) {

@@ -1,4 +1,5 @@
-//! Memory regions of a dmabuf (`ibv_reg_dmabuf_mr(3)`): memory that another driver owns, handed around as a descriptor.
+//! Memory regions of a dmabuf (`ibv_reg_dmabuf_mr(3)`): memory that another driver owns, handed
+//! around as a descriptor.
 
 use std::os::fd::RawFd;
 
@@ -9,11 +10,13 @@ use crate::objects::pd::Pd;
 use crate::sys::Mapping;
 
 impl Pd {
-    /// Registers `len` bytes of a dmabuf from `offset`. What the CPU can map is reached through a mapping of its own.
+    /// Registers `len` bytes of a dmabuf from `offset`. What the CPU can map is reached through a
+    /// mapping of its own.
     ///
     /// # Errors
-    /// EBADF: no such descriptor. EINVAL: it is no dmabuf, the range leaves it, `iova` lies at another place of its page
-    /// than `offset`, rights that a dmabuf cannot have. EOPNOTSUPP: its exporter does not let the CPU map it.
+    /// EBADF: no such descriptor. EINVAL: it is no dmabuf, the range leaves it, `iova` lies at
+    /// another place of its page than `offset`, rights that a dmabuf cannot have. EOPNOTSUPP: its
+    /// exporter does not let the CPU map it.
     pub fn reg_dmabuf_mr(
         &self,
         fd: RawFd,

@@ -147,7 +147,8 @@ impl Origin {
         self.unimport(nic, Object::Pd(number));
     }
 
-    /// Key and length of a region, which peers and work requests reach from now on in domain `here`.
+    /// Key and length of a region, which peers and work requests reach from now on in domain
+    /// `here`.
     pub(crate) fn import_mr(&self, nic: &Nic, here: Pd, pd: u32, index: u32) -> Result<(u32, u64)> {
         const VERB: &str = "ibv_import_mr";
         let Answer { slot, region, .. } = self.import(VERB, nic, Object::Mr { pd, index })?;
@@ -191,8 +192,8 @@ fn gone(verb: &'static str) -> Error {
     )
 }
 
-/// Asks, and drives the engine until the answer is there. Other threads, and the other process's questions to this one,
-/// are served meanwhile.
+/// Asks, and drives the engine until the answer is there. Other threads, and the other process's
+/// questions to this one, are served meanwhile.
 fn ask<'a>(
     verb: &'static str,
     nic: &Nic,

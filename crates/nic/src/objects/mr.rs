@@ -50,20 +50,22 @@ pub enum Advice {
 }
 
 impl Pd {
-    /// Registers memory; `iova` is the address by which work requests and peers name its first byte. With
-    /// [`Access::ON_DEMAND`] nothing needs to be mapped yet, and `addr` NULL with `len` `usize::MAX` stands for the whole
-    /// address space, whatever is mapped there at the time of an access.
+    /// Registers memory; `iova` is the address by which work requests and peers name its first
+    /// byte. With [`Access::ON_DEMAND`] nothing needs to be mapped yet, and `addr` NULL with `len`
+    /// `usize::MAX` stands for the whole address space, whatever is mapped there at the time of an
+    /// access.
     ///
     /// # Errors
-    /// EINVAL: remote write or atomic access without LOCAL_WRITE, FLUSH_PERSISTENT of memory that is no file's, address overflow, unknown flags, `iova` at another place
-    /// of its page than `addr`, no bytes at the start of a page. EFAULT: the range is not mapped, or not writable although
-    /// write access is asked for. ENOMEM: no key is left, or the pages that are not there yet need more memory than the
-    /// machine has.
+    /// EINVAL: remote write or atomic access without LOCAL_WRITE, FLUSH_PERSISTENT of memory that
+    /// is no file's, address overflow, unknown flags, `iova` at another place of its page than
+    /// `addr`, no bytes at the start of a page. EFAULT: the range is not mapped, or not writable
+    /// although write access is asked for. ENOMEM: no key is left, or the pages that are not there
+    /// yet need more memory than the machine has.
     ///
     /// # Safety
-    /// Without [`Access::ON_DEMAND`], `[addr, addr + len)` stays mapped until the region is deregistered or dropped. In any
-    /// case whoever holds references into it accepts that the NIC reads and (if `access` has a write right) writes it at any
-    /// time until then.
+    /// Without [`Access::ON_DEMAND`], `[addr, addr + len)` stays mapped until the region is
+    /// deregistered or dropped. In any case whoever holds references into it accepts that the NIC
+    /// reads and (if `access` has a write right) writes it at any time until then.
     pub unsafe fn reg_mr(
         &self,
         addr: *mut u8,
@@ -103,11 +105,12 @@ impl Pd {
         unsafe { self.enter(spec, source, access, Kind::Mapped(mapping)) }
     }
 
-    /// Registers a part of device memory. Its addresses count from 0 at `offset`, as ZERO_BASED says, which
-    /// `ibv_reg_dm_mr(3)` asks for.
+    /// Registers a part of device memory. Its addresses count from 0 at `offset`, as ZERO_BASED
+    /// says, which `ibv_reg_dm_mr(3)` asks for.
     ///
     /// # Errors
-    /// EINVAL: without ZERO_BASED, with rights that device memory has no use for, or a range that leaves it.
+    /// EINVAL: without ZERO_BASED, with rights that device memory has no use for, or a range that
+    /// leaves it.
     pub fn reg_dm_mr(&self, dm: &Dm, offset: u64, len: usize, access: Access) -> Result<Mr> {
         const VERB: &str = "ibv_reg_dm_mr";
         let wanted = access.mandatory();
@@ -157,7 +160,8 @@ impl Pd {
         unsafe { self.enter(spec, source, access, Kind::Device(dm.shared.clone())) }
     }
 
-    /// A region of any length at any address, for local work requests: it reads as zeros and swallows what is written.
+    /// A region of any length at any address, for local work requests: it reads as zeros and
+    /// swallows what is written.
     ///
     /// # Errors
     /// ENOMEM: no key is left.
@@ -211,13 +215,14 @@ impl Pd {
         })
     }
 
-    /// Key and length of the region of this domain with that index, the upper 24 bits of its keys. If the domain is an
-    /// import from another process, so is the region then: local work requests and peers reach that process's memory by it,
-    /// until the region is deregistered there. Atomics and windows are refused.
+    /// Key and length of the region of this domain with that index, the upper 24 bits of its keys.
+    /// If the domain is an import from another process, so is the region then: local work requests
+    /// and peers reach that process's memory by it, until the region is deregistered there. Atomics
+    /// and windows are refused.
     ///
     /// # Errors
-    /// ENOENT: there is none. ENODEV: its process is gone, ETIMEDOUT: or does not answer. EBUSY: its key is another region's
-    /// here. ENOMEM: too many imports.
+    /// ENOENT: there is none. ENODEV: its process is gone, ETIMEDOUT: or does not answer. EBUSY:
+    /// its key is another region's here. ENOMEM: too many imports.
     pub fn find_mr(&self, index: u32) -> Result<(u32, u64)> {
         const VERB: &str = "ibv_import_mr";
         let nic = &self.context().shared.nic;
@@ -242,13 +247,13 @@ impl Pd {
 
     /// Brings the pages of on-demand regions into memory, entry by entry: lkey, address, length.
     ///
-    /// With `flush` the pages are there on return, or it fails; without, it is a hint, and what cannot be fetched is met
-    /// by whoever accesses it.
+    /// With `flush` the pages are there on return, or it fails; without, it is a hint, and what
+    /// cannot be fetched is met by whoever accesses it.
     ///
     /// # Errors
-    /// ENOENT: no on-demand region has that lkey. EINVAL: it is a window's. EPERM: the region belongs to another domain, or
-    /// may not be written although the advice says so. EFAULT: the range leaves it, or (with `flush`) part of it is not
-    /// mapped. ENOMEM (with `flush`).
+    /// ENOENT: no on-demand region has that lkey. EINVAL: it is a window's. EPERM: the region
+    /// belongs to another domain, or may not be written although the advice says so. EFAULT: the
+    /// range leaves it, or (with `flush`) part of it is not mapped. ENOMEM (with `flush`).
     pub fn advise(&self, advice: Advice, flush: bool, list: &[(u32, u64, u32)]) -> Result<()> {
         const VERB: &str = "ibv_advise_mr";
         let nic = &self.context().shared.nic;
@@ -423,12 +428,12 @@ impl Mr {
     /// Changes it in place: the keys stay (`ibv_rereg_mr(3)`).
     ///
     /// # Errors
-    /// EBUSY while windows are bound to it, EINVAL for regions of no memory of the program: unchanged. As
-    /// [`Pd::reg_mr`] for what is new: lost.
+    /// EBUSY while windows are bound to it, EINVAL for regions of no memory of the program:
+    /// unchanged. As [`Pd::reg_mr`] for what is new: lost.
     ///
     /// # Safety
-    /// As [`Pd::reg_mr`] of what it is afterwards. The promise of before ends when this returns, but not if the region is
-    /// unchanged.
+    /// As [`Pd::reg_mr`] of what it is afterwards. The promise of before ends when this returns,
+    /// but not if the region is unchanged.
     pub unsafe fn rereg(&mut self, change: Rereg<'_>) -> std::result::Result<(), ReregError> {
         const VERB: &str = "ibv_rereg_mr";
         let unchanged = |error| Err(ReregError::Unchanged(error));
@@ -498,8 +503,9 @@ impl Mr {
     /// Deregisters: on return no copy in flight can touch the memory.
     ///
     /// # Errors
-    /// EBUSY: windows are bound to it, and it is as it was; or a process of this host was stopped in the middle of an RDMA
-    /// operation on it: then nobody begins another one, and it can be tried again.
+    /// EBUSY: windows are bound to it, and it is as it was; or a process of this host was stopped
+    /// in the middle of an RDMA operation on it: then nobody begins another one, and it can be
+    /// tried again.
     pub fn try_deregister(&mut self) -> Result<()> {
         const VERB: &str = "ibv_dereg_mr";
         let nic = &self.pd.context().shared.nic;
@@ -520,8 +526,9 @@ impl Mr {
     /// Deregisters, along with the windows that are bound to it.
     pub fn deregister(self) {}
 
-    /// The same, and says whether the memory is free: false if a process of this host was stopped in the middle of an RDMA
-    /// operation on it, which may go on some day. Then the memory has to stay.
+    /// The same, and says whether the memory is free: false if a process of this host was stopped
+    /// in the middle of an RDMA operation on it, which may go on some day. Then the memory has to
+    /// stay.
     #[must_use = "the memory may still be in use"]
     pub fn end(&mut self) -> bool {
         let nic = &self.pd.context().shared.nic;

@@ -10,14 +10,15 @@ use crate::objects::pd::Pd;
 pub enum MwType {
     /// Belongs to its protection domain; every bind makes a new key.
     Type1,
-    /// Belongs to the queue pair that binds it (type 2B); the program chooses the last byte of its key.
+    /// Belongs to the queue pair that binds it (type 2B); the program chooses the last byte of its
+    /// key.
     Type2,
 }
 
 /// A memory window (`ibv_alloc_mw(3)`). Closed and freed when dropped.
 ///
-/// It is bound and invalidated by work requests ([`crate::SendOp::BindWindow`], [`crate::SendOp::LocalInvalidate`]), in
-/// their order.
+/// It is bound and invalidated by work requests ([`crate::SendOp::BindWindow`],
+/// [`crate::SendOp::LocalInvalidate`]), in their order.
 #[derive(Debug)]
 pub struct Mw {
     pd: Pd,

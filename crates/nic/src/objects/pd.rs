@@ -14,7 +14,8 @@ pub(crate) struct PdShared {
     pub(crate) users: Arc<AtomicU32>,
     /// Of an import: what the process that it belongs to calls it.
     foreign: Option<u32>,
-    /// What it stands on, in use as long as it exists: the domain of a parent domain or import, a thread domain.
+    /// What it stands on, in use as long as it exists: the domain of a parent domain or import, a
+    /// thread domain.
     #[allow(dead_code, reason = "held")]
     base: Option<PdHold>,
     #[allow(dead_code, reason = "held")]
@@ -43,8 +44,8 @@ impl Drop for PdHold {
     }
 }
 
-/// A thread domain (`ibv_alloc_td(3)`): a promise that its objects are used by one thread at a time. The device's lock is
-/// one for all, so there is nothing to gain from it here.
+/// A thread domain (`ibv_alloc_td(3)`): a promise that its objects are used by one thread at a
+/// time. The device's lock is one for all, so there is nothing to gain from it here.
 #[derive(Clone, Debug)]
 pub struct Td {
     shared: Arc<Context>,
@@ -65,7 +66,8 @@ impl Td {
 static NEXT_PD: AtomicU32 = AtomicU32::new(1);
 
 impl Context {
-    /// Makes a protection domain that nobody can import, in no process: its handles are all there are.
+    /// Makes a protection domain that nobody can import, in no process: its handles are all there
+    /// are.
     pub fn alloc_private_pd(&self) -> Pd {
         self.alloc(false)
     }
@@ -101,9 +103,9 @@ impl Context {
         }
     }
 
-    /// The protection domain with that [`Pd::number`], whatever context of this process made it; in an import of another
-    /// process's context, one of that context. It stays in use until the result is dropped, or ([`Pd::unimport`])
-    /// unimported.
+    /// The protection domain with that [`Pd::number`], whatever context of this process made it; in
+    /// an import of another process's context, one of that context. It stays in use until the
+    /// result is dropped, or ([`Pd::unimport`]) unimported.
     ///
     /// # Errors
     /// ENOENT: there is none. ENODEV: its process is gone, ETIMEDOUT: or does not answer.
@@ -180,14 +182,16 @@ impl Pd {
         self.shared.foreign.is_some()
     }
 
-    /// Ends an import (`ibv_unimport_pd(3)`): the process that it belongs to may free it. What was made in it here stays.
+    /// Ends an import (`ibv_unimport_pd(3)`): the process that it belongs to may free it. What was
+    /// made in it here stays.
     pub fn unimport(self) {
         if let (Some(number), Some(origin)) = (self.shared.foreign, self.context().origin()) {
             origin.unimport_pd(&self.context().shared.nic, number);
         }
     }
 
-    /// Regions, windows, shared receive queues, queue pairs, parent domains or other processes' imports still belong to it.
+    /// Regions, windows, shared receive queues, queue pairs, parent domains or other processes'
+    /// imports still belong to it.
     pub fn in_use(&self) -> bool {
         let used = || self.shared.users.load(Ordering::Acquire) != 0;
         // An import may have ended, and only the word of it not been heard yet.

@@ -1,7 +1,8 @@
 //! Shared receive queues (IBTA vol. 1, 10.2.9).
 //!
-//! Receives posted here serve whichever attached queue pair has a message first. They outlive queue pairs: neither ERR
-//! nor destruction of one flushes them. A receive's place is free again when its completion was polled, as on hardware.
+//! Receives posted here serve whichever attached queue pair has a message first. They outlive queue
+//! pairs: neither ERR nor destruction of one flushes them. A receive's place is free again when its
+//! completion was polled, as on hardware.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,7 +27,8 @@ pub struct SrqAttr {
     pub max_wr: u32,
     /// Scatter entries of one work request.
     pub max_sge: u32,
-    /// The event IBV_EVENT_SRQ_LIMIT_REACHED comes when fewer receives than this are posted; 0: disarmed.
+    /// The event IBV_EVENT_SRQ_LIMIT_REACHED comes when fewer receives than this are posted; 0:
+    /// disarmed.
     pub srq_limit: u32,
 }
 
@@ -52,8 +54,8 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// Scatter entries of one work request.
     pub max_sge: u32,
-    /// The XRC domain whose targets take receives from it, and where its completions go; `None`: it is one for queue pairs
-    /// of other services.
+    /// The XRC domain whose targets take receives from it, and where its completions go; `None`: it
+    /// is one for queue pairs of other services.
     pub xrc: Option<(Xrcd, Cq)>,
     /// Comes back in asynchronous events.
     pub cookie: u64,
@@ -189,12 +191,13 @@ impl Srq {
         self.shared().users.load(Ordering::Acquire) != 0
     }
 
-    /// Does what the end of the last handle does, whatever handles there are, and leaves them valid and good for nothing:
-    /// calls of them fail. For who has to wait until nobody uses it any more; no queue pair may. The second time nothing
-    /// happens.
+    /// Does what the end of the last handle does, whatever handles there are, and leaves them valid
+    /// and good for nothing: calls of them fail. For who has to wait until nobody uses it any more;
+    /// no queue pair may. The second time nothing happens.
     ///
-    /// On return no limit event of it is posted any more, none waits that nobody has taken, and XRC domain and completion
-    /// queue are free of it. Its protection domain stays in use until the last handle is dropped.
+    /// On return no limit event of it is posted any more, none waits that nobody has taken, and XRC
+    /// domain and completion queue are free of it. Its protection domain stays in use until the
+    /// last handle is dropped.
     pub fn retire(&self) {
         self.inner.retire();
     }
@@ -222,11 +225,13 @@ impl Srq {
         }
     }
 
-    /// Changes its size, arms its limit event, or both (`ibv_modify_srq(3)`). The event comes once per arming: as soon as
-    /// fewer receives than `srq_limit` are posted, and at once if that is so already.
+    /// Changes its size, arms its limit event, or both (`ibv_modify_srq(3)`). The event comes once
+    /// per arming: as soon as fewer receives than `srq_limit` are posted, and at once if that is so
+    /// already.
     ///
     /// # Errors
-    /// EINVAL: unknown bits, a limit above the size, a size below the receives in use; nothing has changed then.
+    /// EINVAL: unknown bits, a limit above the size, a size below the receives in use; nothing has
+    /// changed then.
     pub fn modify(&self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
         const VERB: &str = "ibv_modify_srq";
         let shared = self.shared();
@@ -336,10 +341,12 @@ impl SrqHandle {
         if shared.retired.swap(true, Ordering::AcqRel) {
             return;
         }
-        // In a forked child the engine is a dead copy, and threads of the parent may have had locks.
+        // In a forked child the engine is a dead copy, and threads of the parent may have had
+        // locks.
         if self.nic().check_alive("ibv_destroy_srq").is_ok() {
             self.nic().lock().srqs.remove(shared.number);
-            // Who arms it from now on is refused, and who has done so has sent what is to be revoked.
+            // Who arms it from now on is refused, and who has done so has sent what is to be
+            // revoked.
             shared.queue.lock().limit = 0;
             let cookie = shared.cookie;
             shared.owner.revoke_events(

@@ -1,9 +1,10 @@
-//! XRC domains (IBTA vol. 1, annex A14): what the targets of connections and the shared receive queues that these name
-//! have in common.
+//! XRC domains (IBTA vol. 1, annex A14): what the targets of connections and the shared receive
+//! queues that these name have in common.
 //!
-//! A domain may be shared by opening it for the same file, in other processes of the user on this host as well: a target
-//! here takes requests for the queues of all of them (module `neighbour`). A target itself belongs to the process that made
-//! it, and [`Xrcd::open_qp`] finds those of this process.
+//! A domain may be shared by opening it for the same file, in other processes of the user on this
+//! host as well: a target here takes requests for the queues of all of them (module `neighbour`). A
+//! target itself belongs to the process that made it, and [`Xrcd::open_qp`] finds those of this
+//! process.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::objects::context::Context;
 use crate::queues::Domain;
 use crate::sys::FileIdentity;
 
-/// An XRC domain (`ibv_open_xrcd(3)`). Closed when the last handle, those of its objects included, is dropped.
+/// An XRC domain (`ibv_open_xrcd(3)`). Closed when the last handle, those of its objects included,
+/// is dropped.
 #[derive(Clone, Debug)]
 pub struct Xrcd {
     handle: Arc<XrcdHandle>,
@@ -35,11 +37,13 @@ struct XrcdHandle {
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 impl Context {
-    /// Opens an XRC domain: for a file, whose other openers share it, in whatever process of the user on this host, or for `None` alone. `create` and
-    /// `exclusive` are O_CREAT and O_EXCL of `ibv_open_xrcd(3)`.
+    /// Opens an XRC domain: for a file, whose other openers share it, in whatever process of the
+    /// user on this host, or for `None` alone. `create` and `exclusive` are O_CREAT and O_EXCL of
+    /// `ibv_open_xrcd(3)`.
     ///
     /// # Errors
-    /// EBADF: not a descriptor. EAGAIN: not open yet, without `create`. EINVAL: open already, with `exclusive`.
+    /// EBADF: not a descriptor. EAGAIN: not open yet, without `create`. EINVAL: open already, with
+    /// `exclusive`.
     pub fn open_xrcd(&self, file: Option<RawFd>, create: bool, exclusive: bool) -> Result<Xrcd> {
         Xrcd::open(self, file, create, exclusive)
     }

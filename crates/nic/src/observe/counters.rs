@@ -1,4 +1,5 @@
-//! Counters for `rnic run --stats`: of every queue pair when it ends, and now and then before, as programs are killed.
+//! Counters for `rnic run --stats`: of every queue pair when it ends, and now and then before, as
+//! programs are killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,8 +56,8 @@ pub(crate) fn destroyed(shared: &QpShared, counters: &Counters) {
     }
 }
 
-/// Notes what has changed since the last time, of the queue pairs of engine `index` and of the engine
-/// itself. `last`: nothing will come any more.
+/// Notes what has changed since the last time, of the queue pairs of engine `index` and of the
+/// engine itself. `last`: nothing will come any more.
 pub(crate) fn note_all<'a>(
     index: usize,
     queue_pairs: impl Iterator<Item = (&'a QpShared, Counters)>,
@@ -69,7 +70,8 @@ pub(crate) fn note_all<'a>(
     let Some(mut state) = state() else {
         return;
     };
-    // In one go: the engine is locked, and a file opened for each of many queue pairs would keep it so for long.
+    // In one go: the engine is locked, and a file opened for each of many queue pairs would keep it
+    // so for long.
     let mut lines = String::new();
     for (shared, counters) in queue_pairs {
         let now = (counters, shared.state());

@@ -134,7 +134,8 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         false => state.sends.remove(&qpn),
     };
     if completion.status == Status::WorkRequestFlushed {
-        // Told only where it is the first that is heard of it: the program moved the queue pair to ERR itself.
+        // Told only where it is the first that is heard of it: the program moved the queue pair to
+        // ERR itself.
         if state.broken.insert(qpn) && state.spend(Kind::Flush) {
             let mut line = state.record("flushed");
             state.name_qp(&mut line, qpn);
@@ -241,7 +242,8 @@ impl State {
         Some((*region, sys::now_ns().saturating_sub(*at)))
     }
 
-    /// Whether the peer of a queue pair that got no answer is still there; its process if that is stopped.
+    /// Whether the peer of a queue pair that got no answer is still there; its process if that is
+    /// stopped.
     fn look_for_peer(&self, qpn: u32) -> (&'static str, Option<u32>) {
         sys::uncancelled(|| match self.peer_as_it_is(qpn) {
             "alive" => match self.stopped_peer(qpn, None) {
@@ -252,7 +254,8 @@ impl State {
         })
     }
 
-    /// The process of this host that a queue pair waits for, if it is stopped: the peer's, or that of a shared receive queue.
+    /// The process of this host that a queue pair waits for, if it is stopped: the peer's, or that
+    /// of a shared receive queue.
     fn stopped_peer(&self, qpn: u32, srq: Option<u32>) -> Option<u32> {
         let peer = self.connections.get(&qpn)?.attr.dest_qp_num;
         let numbers = std::iter::once(peer).chain(srq);

@@ -1,11 +1,12 @@
 //! What a software NIC can tell and hardware cannot: which memory, which right, which peer.
 //!
-//! `rnic run` names a file in `RNIC_REPORT` and reads it when the program has ended. Every record is one line, appended
-//! by one write(2) to a file opened for it alone: processes do not disturb one another, nothing is open in between, and
-//! what was recorded survives `_exit` and SIGKILL. Without the variable nothing is kept and nothing is written.
+//! `rnic run` names a file in `RNIC_REPORT` and reads it when the program has ended. Every record
+//! is one line, appended by one write(2) to a file opened for it alone: processes do not disturb
+//! one another, nothing is open in between, and what was recorded survives `_exit` and SIGKILL.
+//! Without the variable nothing is kept and nothing is written.
 //!
-//! All of this lies on the way into a failure or in verbs that are slow anyway; the data path only tests
-//! [`lint::is_on`] where it says so.
+//! All of this lies on the way into a failure or in verbs that are slow anyway; the data path only
+//! tests [`lint::is_on`] where it says so.
 
 pub(crate) mod cm;
 mod counters;
@@ -32,8 +33,9 @@ use crate::queues::{QpAttr, QpShared, QpState};
 use crate::sys;
 use line::Line;
 
-/// What is told of a process, each kind up to a number of its own: the first ones matter, and a file has an end. What belongs to
-/// each connection that ends well must not leave nothing for the one that fails.
+/// What is told of a process, each kind up to a number of its own: the first ones matter, and a
+/// file has an end. What belongs to each connection that ends well must not leave nothing for the
+/// one that fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// Failures and refusals.
@@ -218,8 +220,8 @@ fn append(lines: &str) {
     });
 }
 
-/// The device was opened by this process. `note` notes what was counted so far, and gives the number
-/// of queue pairs; `None` when all is over.
+/// The device was opened by this process. `note` notes what was counted so far, and gives the
+/// number of queue pairs; `None` when all is over.
 pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
     let Some(settings) = settings() else {
         return;
@@ -232,8 +234,8 @@ pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
     counters::start_snapshots(note);
 }
 
-/// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it is
-/// connected.
+/// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it
+/// is connected.
 pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(IpAddr, IpAddr)>) {
     let Some(mut state) = state() else {
         return;

@@ -148,8 +148,9 @@ impl CqShared {
         }
     }
 
-    /// The shard of a queue pair that sends to `send_cq` and receives to `recv_cq`. Who polls for what is received drives those that
-    /// receive there, and who waits at a channel those that are told of there, so that it stays with them if they are in one.
+    /// The shard of a queue pair that sends to `send_cq` and receives to `recv_cq`. Who polls for
+    /// what is received drives those that receive there, and who waits at a channel those that are
+    /// told of there, so that it stays with them if they are in one.
     pub(crate) fn home(send_cq: &CqShared, recv_cq: &CqShared) -> usize {
         *send_cq.home.get_or_init(|| {
             let channel = send_cq.channel.as_ref();
@@ -169,10 +170,11 @@ impl CqShared {
         self.owner.id
     }
 
-    /// Adds a completion, which frees slots of that owner when it is polled; wakes whoever armed the queue for it.
+    /// Adds a completion, which frees slots of that owner when it is polled; wakes whoever armed
+    /// the queue for it.
     ///
-    /// One that finds the queue full puts it into error (IBTA vol. 1, 11.6.3.2): the queue says so once, takes no more,
-    /// and every queue pair that completes into it fails.
+    /// One that finds the queue full puts it into error (IBTA vol. 1, 11.6.3.2): the queue says so
+    /// once, takes no more, and every queue pair that completes into it fails.
     pub(crate) fn push(
         self: &Arc<Self>,
         completion: &Completion,
@@ -275,8 +277,9 @@ impl CqShared {
         told
     }
 
-    /// An armed queue fires for what the program has left in it, too, or not seen: with the doorbell a card learns how far it
-    /// has polled, and programs rely on it that arm without a look (UCX), or take a part of what there is for each event.
+    /// An armed queue fires for what the program has left in it, too, or not seen: with the
+    /// doorbell a card learns how far it has polled, and programs rely on it that arm without a
+    /// look (UCX), or take a part of what there is for each event.
     fn fire_for_the_rest(self: &Arc<Self>, mut inner: Guard<'_, Inner>) {
         // One event at a time that nobody has fetched, as with the doorbell's sequence number.
         if !inner.is_due() || inner.fired.is_some() {
@@ -291,7 +294,8 @@ impl CqShared {
         }
     }
 
-    /// Removes the completions of a destroyed or reset queue pair; the places of its shared receive queue are free then.
+    /// Removes the completions of a destroyed or reset queue pair; the places of its shared receive
+    /// queue are free then.
     pub(crate) fn purge(&self, qpn: u32) {
         self.retain(|completion, _| completion.qpn != qpn);
     }
@@ -345,7 +349,8 @@ impl CqShared {
         popped
     }
 
-    /// The oldest completion. `before_event`: unless it is the one whose event waits in the channel, or a later one.
+    /// The oldest completion. `before_event`: unless it is the one whose event waits in the
+    /// channel, or a later one.
     pub(crate) fn pop_one(&self, before_event: bool) -> Option<(Completion, Stamp)> {
         if !self.has_some() {
             return None;
@@ -361,7 +366,8 @@ impl CqShared {
     }
 }
 
-/// What goes with the completions is brought up to date, also when the application's callback panics.
+/// What goes with the completions is brought up to date, also when the application's callback
+/// panics.
 struct Popping<'a> {
     inner: &'a mut Inner,
     len: &'a AtomicUsize,
@@ -441,7 +447,8 @@ impl CqShared {
     pub(crate) fn arm(self: &Arc<Self>, solicited_only: bool) {
         let mut inner = self.inner.lock();
         inner.armed = match (inner.armed, solicited_only) {
-            // Asking for less does not take back an earlier request for more (ibv_req_notify_cq(3)).
+            // Asking for less does not take back an earlier request for more
+            // (ibv_req_notify_cq(3)).
             (Armed::Next, _) | (_, false) => Armed::Next,
             _ => Armed::Solicited,
         };

@@ -22,7 +22,8 @@ pub(super) struct Moderation {
     seen: u32,
     /// When the period of the first of them ends.
     due: Option<u64>,
-    /// The reminder that was asked for and has not come. There is one at a time: one that comes too early is renewed.
+    /// The reminder that was asked for and has not come. There is one at a time: one that comes too
+    /// early is renewed.
     reminder: Option<u64>,
 }
 

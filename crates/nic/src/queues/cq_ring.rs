@@ -1,7 +1,7 @@
 //! The completions of a queue, and whose places in work queues they free.
 //!
-//! Completions of one queue pair mostly come in runs. So whose they are is noted once per run, and freed once per run and
-//! poll: neither costs an atomic operation for every completion.
+//! Completions of one queue pair mostly come in runs. So whose they are is noted once per run, and
+//! freed once per run and poll: neither costs an atomic operation for every completion.
 
 use std::collections::TryReserveError;
 use std::sync::Arc;
@@ -110,7 +110,8 @@ impl Ring {
         }
     }
 
-    /// Shows the `n` oldest, or all if there are fewer, where they lie; they are taken then, and their slots free.
+    /// Shows the `n` oldest, or all if there are fewer, where they lie; they are taken then, and
+    /// their slots free.
     #[inline]
     pub(super) fn pop(&mut self, n: usize, out: &mut dyn FnMut(&Completion)) -> usize {
         let n = n.min(self.entries.len());
@@ -140,7 +141,8 @@ impl Ring {
         n
     }
 
-    /// Drops the completions that `keeps` does not want; the receives that they end are free then, sends stay taken.
+    /// Drops the completions that `keeps` does not want; the receives that they end are free then,
+    /// sends stay taken.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(&Completion, &Arc<Slots>) -> bool) {
         let mut last = std::mem::take(&mut self.last);
         let runs = self.runs.len();
@@ -168,7 +170,8 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    //! Every completion comes out once and in order, and frees what it was pushed with, of its owner.
+    //! Every completion comes out once and in order, and frees what it was pushed with, of its
+    //! owner.
 
     use std::collections::VecDeque;
 

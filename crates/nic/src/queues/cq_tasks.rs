@@ -15,7 +15,8 @@ pub(crate) struct CqTasks {
     /// When there is something to do next; 0: now.
     next: AtomicU64,
     list: Mutex<List>,
-    /// Queues that the engine is done with; any of them may be the last handle of the process's NIC.
+    /// Queues that the engine is done with; any of them may be the last handle of the process's
+    /// NIC.
     left: Mutex<Vec<Arc<CqShared>>>,
     any_left: AtomicBool,
 }
@@ -82,8 +83,8 @@ impl CqTasks {
         self.any_left.store(true, Ordering::Release);
     }
 
-    /// Lets go what the engine has left. It must not be locked: with the last handle everything ends, for which it is
-    /// locked.
+    /// Lets go what the engine has left. It must not be locked: with the last handle everything
+    /// ends, for which it is locked.
     #[inline]
     pub(crate) fn let_go(&self) {
         if self.any_left.load(Ordering::Acquire) {

@@ -1,9 +1,9 @@
 //! Queues, as the engine works on them and programs hold them: queue pairs, completion queues and
 //! channels, shared receive queues, XRC domains.
 //!
-//! What is here is shared by both sides: the engine ([`crate::engine`]) fills and drains it, and the
-//! handles of a program ([`crate::objects`]) lead to it. It lies below both and knows neither: what
-//! it asks of the device stands in [`owner`].
+//! What is here is shared by both sides: the engine ([`crate::engine`]) fills and drains it, and
+//! the handles of a program ([`crate::objects`]) lead to it. It lies below both and knows neither:
+//! what it asks of the device stands in [`owner`].
 
 mod channel;
 mod cq;

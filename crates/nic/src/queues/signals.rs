@@ -23,7 +23,8 @@ impl Signals {
         }
     }
 
-    /// Work requests up to the next one that is expected to be signaled, as the last one was, if there are more than `many`.
+    /// Work requests up to the next one that is expected to be signaled, as the last one was, if
+    /// there are more than `many`.
     #[inline]
     pub(crate) fn left(&self, many: usize) -> usize {
         match self.period as usize {
@@ -37,14 +38,15 @@ impl Signals {
         self.runs.pop_front().unwrap_or(0)
     }
 
-    /// Work requests retired by the completion of a failed one: itself. For those before it see `QpEntry::free_retired`.
+    /// Work requests retired by the completion of a failed one: itself. For those before it see
+    /// `QpEntry::free_retired`.
     pub(crate) fn failed(&mut self) -> u32 {
         self.failed += 1;
         1
     }
 
-    /// The queue was flushed: work requests that no completion will retire, since they had ended well, unsignaled, before
-    /// one failed.
+    /// The queue was flushed: work requests that no completion will retire, since they had ended
+    /// well, unsignaled, before one failed.
     pub(crate) fn abandoned(&mut self) -> u32 {
         let posted = self.runs.iter().sum::<u32>() + self.open;
         let left = posted.saturating_sub(self.failed);

@@ -1,10 +1,10 @@
-//! Room in work queues as the application sees it: a slot is free again once the completion that retired its work request
-//! was polled, as on hardware.
+//! Room in work queues as the application sees it: a slot is free again once the completion that
+//! retired its work request was polled, as on hardware.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The places of a queue. What takes them and what frees them are counted apart, each by who has a lock anyway, so that
-/// neither needs a locked instruction.
+/// The places of a queue. What takes them and what frees them are counted apart, each by who has a
+/// lock anyway, so that neither needs a locked instruction.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     taken: Count,
@@ -51,18 +51,21 @@ impl Places {
         self.taken.add(count);
     }
 
-    /// Posted work requests end without a completion. The caller has the engine's lock, or they are shared.
+    /// Posted work requests end without a completion. The caller has the engine's lock, or they are
+    /// shared.
     pub(crate) fn give_back(&self, count: u32) {
         self.take(count.wrapping_neg());
     }
 
-    /// Nothing is posted any more, and no completion will free anything. The caller has the engine's lock.
+    /// Nothing is posted any more, and no completion will free anything. The caller has the
+    /// engine's lock.
     pub(crate) fn reset(&self) {
         self.taken.value.store(0, Ordering::Release);
         self.freed.value.store(0, Ordering::Release);
     }
 
-    /// Completions were polled. The caller has their queue's lock, which is the only one, or the places are shared.
+    /// Completions were polled. The caller has their queue's lock, which is the only one, or the
+    /// places are shared.
     #[inline]
     fn free(&self, count: u32) {
         self.freed.add(count);

@@ -33,11 +33,11 @@ pub(crate) struct SrqShared {
     pub(crate) cookie: u64,
     /// Queue pairs attached.
     pub(crate) users: AtomicU32,
-    /// Has a lock of its own, since queue pairs of several shards of the engine may take from it. Nobody who has it waits for
-    /// an engine.
+    /// Has a lock of its own, since queue pairs of several shards of the engine may take from it.
+    /// Nobody who has it waits for an engine.
     pub(crate) queue: Mutex<Queue>,
-    /// Out of the engine, though handles may live on. Looked at under the lock of `queue`, through which whoever sets it passes
-    /// before he revokes events.
+    /// Out of the engine, though handles may live on. Looked at under the lock of `queue`, through
+    /// which whoever sets it passes before he revokes events.
     pub(crate) retired: AtomicBool,
 }
 
@@ -64,8 +64,8 @@ impl SrqShared {
         self.queue.lock().receives.push_front(wqe);
     }
 
-    /// No receive is posted, and `wait`, which is told whether there was one lately and may change that, says that the next
-    /// is to be waited for.
+    /// No receive is posted, and `wait`, which is told whether there was one lately and may change
+    /// that, says that the next is to be waited for.
     pub(crate) fn has_none_but_will(&self, wait: impl FnOnce(&mut bool) -> bool) -> bool {
         let mut queue = self.queue.lock();
         let posted = !queue.receives.is_empty();

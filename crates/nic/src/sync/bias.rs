@@ -1,17 +1,19 @@
 //! A lock that costs next to nothing while one thread alone uses it.
 //!
-//! A mutex costs two locked instructions, which wait until all that was stored before is with the cache: behind a message
-//! written into a ring that means until the cache line came over from the peer's core. A lock that the same thread took
-//! many times in a row therefore becomes that thread's own: it goes in and out by plain stores ([`protocol`]). Whoever
-//! else wants it takes the mutex, takes the lock away from its owner, has all threads pass a barrier (membarrier(2)), and
-//! waits until the owner is outside; from then on it is a mutex, until some thread has it to itself again.
+//! A mutex costs two locked instructions, which wait until all that was stored before is with the
+//! cache: behind a message written into a ring that means until the cache line came over from the
+//! peer's core. A lock that the same thread took many times in a row therefore becomes that
+//! thread's own: it goes in and out by plain stores ([`protocol`]). Whoever else wants it takes the
+//! mutex, takes the lock away from its owner, has all threads pass a barrier (membarrier(2)), and
+//! waits until the owner is outside; from then on it is a mutex, until some thread has it to itself
+//! again.
 //!
-//! To take it away costs microseconds. Where that happens soon after the lock was given, it is given later each time.
-//! Without membarrier(2) it stays a mutex.
+//! To take it away costs microseconds. Where that happens soon after the lock was given, it is
+//! given later each time. Without membarrier(2) it stays a mutex.
 //!
 //! # Why the `unsafe` in here is sound
-//! A [`Guard`] is made only by who is inside: by the mutex, when no owner is, or as the owner. The `loom` tests of
-//! [`protocol`] go through the interleavings. A guard does not leave its thread.
+//! A [`Guard`] is made only by who is inside: by the mutex, when no owner is, or as the owner. The
+//! `loom` tests of [`protocol`] go through the interleavings. A guard does not leave its thread.
 
 mod places;
 mod protocol;
@@ -33,7 +35,8 @@ use protocol::Bias;
 const PLACES: usize = 14;
 /// No place.
 const NOBODY: usize = usize::MAX;
-/// Times that a thread has to take a lock in a row before it is given the lock, at first and at most.
+/// Times that a thread has to take a lock in a row before it is given the lock, at first and at
+/// most.
 type Streak = Confidence<128, 8192>;
 /// A lock that is taken away sooner was given too soon.
 const SOON_NS: u64 = 30_000;
@@ -148,8 +151,8 @@ impl<T> Biased<T> {
         }
     }
 
-    /// This thread has the lock, or is about to take or to leave one of this kind: a signal's handler may have interrupted it
-    /// there, and would wait for itself.
+    /// This thread has the lock, or is about to take or to leave one of this kind: a signal's
+    /// handler may have interrupted it there, and would wait for itself.
     pub(crate) fn is_entered_here(&self) -> bool {
         let own = |place| places::is_mine(place) && self.bias.is_busy(place);
         WITHIN.get() > 0 || (0..PLACES).any(own)

@@ -9,8 +9,8 @@ use crate::sys;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Tries again while another process is at what `attempt` needs (EBUSY), and ends with that after a while. No lock is held in
-/// between.
+/// Tries again while another process is at what `attempt` needs (EBUSY), and ends with that after a
+/// while. No lock is held in between.
 pub(crate) fn while_busy<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! Waiting for a lock that may never be free: a child made by a bare system call has those that threads of its parent had taken.
+//! Waiting for a lock that may never be free: a child made by a bare system call has those that
+//! threads of its parent had taken.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Barriers in the process's other threads: membarrier(2). And waiting for a word to change: futex(2).
+//! Barriers in the process's other threads: membarrier(2). And waiting for a word to change:
+//! futex(2).
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
@@ -21,7 +22,8 @@ pub(crate) fn join_barriers() {
     REGISTERED.store(if registered { 1 } else { 2 }, Ordering::Relaxed);
 }
 
-/// [`barrier_in_all_threads`] does what it says. False: not joined yet, or the kernel (before 4.14) has no such thing.
+/// [`barrier_in_all_threads`] does what it says. False: not joined yet, or the kernel (before 4.14)
+/// has no such thing.
 #[inline]
 pub(crate) fn has_barriers() -> bool {
     REGISTERED.load(Ordering::Relaxed) == 1
@@ -29,8 +31,8 @@ pub(crate) fn has_barriers() -> bool {
 
 /// A full barrier in every thread of this process. A microsecond or two.
 ///
-/// A process that was forbidden the call after it had joined waits for as long as any processor may take to let others see
-/// what it wrote, many times over.
+/// A process that was forbidden the call after it had joined waits for as long as any processor may
+/// take to let others see what it wrote, many times over.
 pub(crate) fn barrier_in_all_threads() {
     if !membarrier(PRIVATE_EXPEDITED) {
         REGISTERED.store(2, Ordering::Relaxed);
@@ -39,7 +41,8 @@ pub(crate) fn barrier_in_all_threads() {
     fence(Ordering::SeqCst);
 }
 
-/// Sleeps until somebody calls [`wake_all`] for `word`, unless it is not `value` any more. May return without a reason.
+/// Sleeps until somebody calls [`wake_all`] for `word`, unless it is not `value` any more. May
+/// return without a reason.
 pub(crate) fn sleep_while(word: &AtomicU32, value: u32) {
     let never: *const libc::timespec = std::ptr::null();
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;

@@ -7,23 +7,25 @@ pub(crate) fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// What the processor counts, for short times of no exact length: ticks, some thousands in a microsecond, or nanoseconds where there
-/// are none. The clock costs three times as much, since it waits for all loads before it.
+/// What the processor counts, for short times of no exact length: ticks, some thousands in a
+/// microsecond, or nanoseconds where there are none. The clock costs three times as much, since it
+/// waits for all loads before it.
 #[inline]
 pub(crate) fn ticks_or_ns() -> u64 {
     ticks().unwrap_or_else(now_ns)
 }
 
-/// The monotonic clock for whoever reads it over and over: what was read last still counts for [`FRESH`] ticks of the
-/// processor's counter. The counter is read in half the time, and only ever says how old a reading is; where it may stop
-/// or change its pace the clock is read each time.
+/// The monotonic clock for whoever reads it over and over: what was read last still counts for
+/// [`FRESH`] ticks of the processor's counter. The counter is read in half the time, and only ever
+/// says how old a reading is; where it may stop or change its pace the clock is read each time.
 #[derive(Debug, Default)]
 pub(crate) struct StreamClock {
     ns: u64,
     ticks: u64,
 }
 
-/// Two microseconds where the counter runs at 2 GHz; four at 1 GHz. So much too early may a timer fire that was armed by it.
+/// Two microseconds where the counter runs at 2 GHz; four at 1 GHz. So much too early may a timer
+/// fire that was armed by it.
 const FRESH: u64 = 4000;
 
 impl StreamClock {
@@ -46,14 +48,16 @@ impl StreamClock {
     }
 }
 
-/// A counter that neither stops nor changes its pace, of about a gigahertz or more; `None`: there is none.
+/// A counter that neither stops nor changes its pace, of about a gigahertz or more; `None`: there
+/// is none.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn ticks() -> Option<u64> {
     use std::arch::x86_64::{__cpuid, _rdtsc};
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    /// "Advanced power management": bit 8 of EDX is the invariant time stamp counter (Intel SDM, CPUID).
+    /// "Advanced power management": bit 8 of EDX is the invariant time stamp counter (Intel SDM,
+    /// CPUID).
     const POWER: u32 = 0x8000_0007;
     static INVARIANT: AtomicU8 = AtomicU8::new(2);
     let ask = || {
@@ -69,7 +73,8 @@ fn ticks() -> Option<u64> {
         _ if ask() => {}
         _ => return None,
     }
-    // SAFETY: reads a register. Where the system forbids it (PR_SET_TSC), clock_gettime(2) traps as well.
+    // SAFETY: reads a register. Where the system forbids it (PR_SET_TSC), clock_gettime(2) traps as
+    // well.
     Some(unsafe { _rdtsc() })
 }
 

@@ -13,8 +13,8 @@ pub(crate) struct EventFd(Fd);
 impl EventFd {
     pub(crate) fn new() -> io::Result<EventFd> {
         let flags = libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC;
-        // SAFETY: eventfd takes no pointer.
-        // By raw system call, as it is closed: ThreadSanitizer takes a descriptor whose end it did not see for the old one.
+        // SAFETY: eventfd takes no pointer. By raw system call, as it is closed: ThreadSanitizer
+        // takes a descriptor whose end it did not see for the old one.
         let fd = unsafe { libc::syscall(libc::SYS_eventfd2, 0, flags) };
         // SAFETY: the descriptor was just made and is owned by nobody else.
         Ok(EventFd(unsafe { Fd::from_call(fd) }?))
@@ -64,7 +64,8 @@ impl EventFd {
         };
         // The place is in two halves, of which the first is whole on 64 bits: none.
         let (now, at, high) = (libc::RWF_NOWAIT, -1i64, 0i64);
-        // SAFETY: one iovec that describes `value`; RWF_NOWAIT never blocks. By number, as preadv2 came with glibc 2.26.
+        // SAFETY: one iovec that describes `value`; RWF_NOWAIT never blocks. By number, as preadv2
+        // came with glibc 2.26.
         let n = unsafe {
             libc::syscall(
                 libc::SYS_preadv2,

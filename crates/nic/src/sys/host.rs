@@ -6,14 +6,16 @@ use std::os::fd::RawFd;
 
 use rnic_sys::Fd;
 
-/// Has the kernel look for the neighbour that leads to an address: sends an empty datagram to its discard port (RFC 863).
+/// Has the kernel look for the neighbour that leads to an address: sends an empty datagram to its
+/// discard port (RFC 863).
 pub(crate) fn knock(source: SocketAddr, peer: SocketAddr) {
     const DISCARD: u16 = 9;
     let family = match peer {
         SocketAddr::V4(_) => libc::AF_INET,
         SocketAddr::V6(_) => libc::AF_INET6,
     };
-    // SAFETY: the descriptor is fresh and owned from its first line on; every address is as long as it is said to be.
+    // SAFETY: the descriptor is fresh and owned from its first line on; every address is as long as
+    // it is said to be.
     unsafe {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let fd = libc::syscall(libc::SYS_socket, family, kind, 0);
@@ -46,8 +48,9 @@ pub(crate) fn way_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result
         0.. => Ok(r),
         _ => Err(io::Error::last_os_error()),
     };
-    // SAFETY: the descriptor is fresh and owned from its first line on; every address is as long as it is said to be; by
-    // raw system calls, as a preloaded library may have its own idea of sockets.
+    // SAFETY: the descriptor is fresh and owned from its first line on; every address is as long as
+    // it is said to be; by raw system calls, as a preloaded library may have its own idea of
+    // sockets.
     unsafe {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         let fd = Fd::from_call(libc::syscall(libc::SYS_socket, family, kind, 0))?;
@@ -93,7 +96,8 @@ pub(crate) fn way_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result
 }
 
 fn socket_address(addr: SocketAddr, port: u16) -> (libc::sockaddr_storage, usize) {
-    // SAFETY: an all-zero sockaddr_storage is valid, and has room and alignment for each address written into it.
+    // SAFETY: an all-zero sockaddr_storage is valid, and has room and alignment for each address
+    // written into it.
     unsafe {
         let mut storage: libc::sockaddr_storage = std::mem::zeroed();
         let len = match addr {
@@ -127,7 +131,8 @@ pub(crate) struct InterfaceAddress {
     pub(crate) loopback: bool,
     /// Somebody has switched it on.
     up: bool,
-    /// Its link can carry packets: there is a carrier, and nothing else keeps it from it (RFC 2863, operstate).
+    /// Its link can carry packets: there is a carrier, and nothing else keeps it from it (RFC 2863,
+    /// operstate).
     pub(crate) running: bool,
 }
 
@@ -147,12 +152,13 @@ fn all_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
     }
     let mut found = Vec::new();
     let mut mac = None;
-    // Numbers of the interfaces, which come before their addresses: to ask for one takes three system calls.
+    // Numbers of the interfaces, which come before their addresses: to ask for one takes three
+    // system calls.
     let mut interfaces = Vec::new();
     let mut cursor = list;
     while !cursor.is_null() {
-        // SAFETY: getifaddrs gives a null-terminated list of valid nodes; names are C strings; each address has
-        // the size that its family says.
+        // SAFETY: getifaddrs gives a null-terminated list of valid nodes; names are C strings; each
+        // address has the size that its family says.
         unsafe {
             let entry = &*cursor;
             cursor = entry.ifa_next;
@@ -213,9 +219,11 @@ pub(crate) fn interface_of(wanted: IpAddr) -> Option<(String, bool)> {
         .map(|entry| (entry.name, entry.up))
 }
 
-/// MTU of an interface, bytes; asked of the kernel by ioctl, since sysfs may show another network namespace.
+/// MTU of an interface, bytes; asked of the kernel by ioctl, since sysfs may show another network
+/// namespace.
 pub(crate) fn interface_mtu(name: &str) -> Option<u32> {
-    // SAFETY: an all-zero ifreq is valid; the name is copied with room for its terminator; the socket is closed.
+    // SAFETY: an all-zero ifreq is valid; the name is copied with room for its terminator; the
+    // socket is closed.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
         if name.len() >= request.ifr_name.len() {

@@ -1,4 +1,5 @@
-//! The process's own memory: what may be locked, what is mapped and with which rights, what a fork leaves of it.
+//! The process's own memory: what may be locked, what is mapped and with which rights, what a fork
+//! leaves of it.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -99,7 +100,8 @@ impl Drop for Mapping {
     }
 }
 
-/// msync(2), past the C library, for which it is a cancellation point: whoever polls must not be cancelled here.
+/// msync(2), past the C library, for which it is a cancellation point: whoever polls must not be
+/// cancelled here.
 fn sync(start: usize, span: usize, flags: libc::c_int) -> libc::c_long {
     // SAFETY: changes no contents; the kernel checks the range.
     unsafe { libc::syscall(libc::SYS_msync, start, span, flags) }
@@ -112,9 +114,9 @@ pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
     sync(start, span, libc::MS_ASYNC) == 0
 }
 
-/// Makes the pages of a range present and checks that they may be read (and written).
-/// Gives the errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory, ENOMEM if the machine has not so much
-/// left.
+/// Makes the pages of a range present and checks that they may be read (and written). Gives the
+/// errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory, ENOMEM if the machine
+/// has not so much left.
 pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> {
     if len == 0 {
         return Ok(());
@@ -194,8 +196,8 @@ fn outlasts(line: &str) -> bool {
     shared && path.starts_with('/') && !line.ends_with(" (deleted)")
 }
 
-/// Every page of a range is a shared mapping of a file that has a name, as /proc/self/maps says: what is written there
-/// outlasts the process.
+/// Every page of a range is a shared mapping of a file that has a name, as /proc/self/maps says:
+/// what is written there outlasts the process.
 pub(crate) fn is_shared_file(start: usize, len: usize) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
         return false;
@@ -203,8 +205,8 @@ pub(crate) fn is_shared_file(start: usize, len: usize) -> bool {
     covered(&maps, start, start.saturating_add(len), outlasts)
 }
 
-/// Writes a range of shared mappings to their files and waits until the disk has it; the errno if part of it is not
-/// mapped, or cannot be written.
+/// Writes a range of shared mappings to their files and waits until the disk has it; the errno if
+/// part of it is not mapped, or cannot be written.
 pub(crate) fn write_back(addr: usize, len: usize) -> Result<(), i32> {
     let page = page_size();
     let start = addr & !(page - 1);
@@ -281,7 +283,8 @@ impl ForkWitness {
 mod tests {
     use super::{allows, covered, is_mapped, outlasts, page_size, populate};
 
-    /// Promise: a region may begin and end within a page, however large the pages of the machine are.
+    /// Promise: a region may begin and end within a page, however large the pages of the machine
+    /// are.
     #[test]
     fn ranges_within_pages_are_found() {
         let (page, bytes) = (page_size(), vec![1u8; 1 << 20]);

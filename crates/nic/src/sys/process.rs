@@ -1,9 +1,10 @@
 //! Another process's memory, and what two processes agree on about it.
 //!
-//! A process that lets another one reach its memory gives it a descriptor of its own `/proc/self/mem`. It was opened by
-//! whom it belongs to, so nobody's permission is asked at an access (as process_vm_readv(2) does, and is refused under Yama
-//! or seccomp), it stands for that address space and no other whatever becomes of the process's number, and it reads
-//! nothing once that is gone.
+//! A process that lets another one reach its memory gives it a descriptor of its own
+//! `/proc/self/mem`. It was opened by whom it belongs to, so nobody's permission is asked at an
+//! access (as process_vm_readv(2) does, and is refused under Yama or seccomp), it stands for that
+//! address space and no other whatever becomes of the process's number, and it reads nothing once
+//! that is gone.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -38,12 +39,13 @@ pub(crate) fn memfd(bytes: &[u8]) -> io::Result<Fd> {
     Ok(fd)
 }
 
-/// A descriptor that says `bytes` to whoever [`peek`]s at it. It is a socket: unlike a file it cannot be opened anew through
-/// `/proc/PID/fd` by processes that it was not sent to.
+/// A descriptor that says `bytes` to whoever [`peek`]s at it. It is a socket: unlike a file it
+/// cannot be opened anew through `/proc/PID/fd` by processes that it was not sent to.
 pub(crate) fn note(bytes: &[u8]) -> io::Result<Fd> {
     let mut pair = [-1; 2];
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-    // SAFETY: `pair` has room for two descriptors. A raw call: under librspreload.so libc's is another one.
+    // SAFETY: `pair` has room for two descriptors. A raw call: under librspreload.so libc's is
+    // another one.
     let made = unsafe {
         libc::syscall(
             libc::SYS_socketpair,
@@ -71,7 +73,8 @@ fn write_all(fd: RawFd, data: &[u8]) -> bool {
     usize::try_from(n) == Ok(data.len())
 }
 
-/// What a [`note`] says, which goes on saying it; false: it is none of `out.len()` bytes. Never blocks, whatever `fd` is.
+/// What a [`note`] says, which goes on saying it; false: it is none of `out.len()` bytes. Never
+/// blocks, whatever `fd` is.
 pub(crate) fn peek(fd: RawFd, out: &mut [u8]) -> bool {
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     let nobody = std::ptr::null_mut::<libc::sockaddr>();
@@ -129,12 +132,12 @@ pub(crate) fn write_at(fd: RawFd, data: &[u8], at: u64) -> bool {
     usize::try_from(n) == Ok(data.len())
 }
 
-/// A page that two processes share: the one that reaches into the other's memory says when it does, the other says what
-/// may not be reached any more.
+/// A page that two processes share: the one that reaches into the other's memory says when it does,
+/// the other says what may not be reached any more.
 ///
-/// The one adds to the count of copies and then looks whether its slot is revoked; the other revokes the slot and then
-/// waits for the count to be 0. In the one order of all these accesses one of them comes first, so a copy is either waited
-/// for or not begun.
+/// The one adds to the count of copies and then looks whether its slot is revoked; the other
+/// revokes the slot and then waits for the count to be 0. In the one order of all these accesses
+/// one of them comes first, so a copy is either waited for or not begun.
 #[derive(Debug)]
 pub(crate) struct Gate {
     words: NonNull<AtomicU32>,
@@ -231,8 +234,9 @@ impl Gate {
         self.word(slot).store(0, Ordering::SeqCst);
     }
 
-    /// Waits until no copy of process `pid` is under way that began before. One that is stopped in the middle is not
-    /// waited for without end: false means that it may go on with its copy some day.
+    /// Waits until no copy of process `pid` is under way that began before. One that is stopped in
+    /// the middle is not waited for without end: false means that it may go on with its copy some
+    /// day.
     pub(crate) fn wait(&self, pid: u32) -> bool {
         let start = Instant::now();
         while self.is_busy(pid) {

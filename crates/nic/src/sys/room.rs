@@ -1,7 +1,8 @@
 //! How much memory the machine has left for this process, and how much more a range of it needs.
 //!
-//! Whoever makes pages present without asking fills the machine until the kernel ends some process. So this asks: the
-//! system as a whole (`/proc/meminfo`), and the control groups that the process is in (cgroups(7), both versions).
+//! Whoever makes pages present without asking fills the machine until the kernel ends some process.
+//! So this asks: the system as a whole (`/proc/meminfo`), and the control groups that the process
+//! is in (cgroups(7), both versions).
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,8 @@ fn field(text: &str, name: &str) -> Option<u64> {
     rest.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What is free or can be made free. Large pages are set aside, for mappings that ask for them: which ones do is not known
-/// here, so they count.
+/// What is free or can be made free. Large pages are set aside, for mappings that ask for them:
+/// which ones do is not known here, so they count.
 fn of_meminfo(text: &str) -> Option<u64> {
     let kib = |name| field(text, name);
     let set_aside = kib("Hugetlb:").unwrap_or(0);
@@ -88,7 +89,8 @@ fn of_legacy(folder: &Path) -> Option<u64> {
     Some(beneath(limit, used, folder, "total_"))
 }
 
-/// Bytes of a range of whole pages that are not in memory, but not much more than `most`; 0: it is not known.
+/// Bytes of a range of whole pages that are not in memory, but not much more than `most`; 0: it is
+/// not known.
 pub(super) fn missing(start: usize, end: usize, page: usize, most: u64) -> u64 {
     const PIECE: usize = 64 << 20;
     let mut present = Vec::new();

@@ -1,8 +1,8 @@
 //! Threads: the device's own, variables of a thread, cancellation, signals, the scheduler.
 //!
-//! The standard library's threads, and its variables of a thread that are dropped with it, end the process where there is no
-//! memory for them: it allocates past any allocator of ours, and the C library registers destructors or aborts. Those here
-//! fail.
+//! The standard library's threads, and its variables of a thread that are dropped with it, end the
+//! process where there is no memory for them: it allocates past any allocator of ours, and the C
+//! library registers destructors or aborts. Those here fail.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
@@ -27,7 +27,8 @@ extern "C" fn run(body: *mut c_void) -> *mut c_void {
     null_mut()
 }
 
-/// Starts a thread with that name and size of stack, or a larger one if the C library needs that for itself.
+/// Starts a thread with that name and size of stack, or a larger one if the C library needs that
+/// for itself.
 ///
 /// # Errors
 /// EAGAIN: there is no memory for it, or the user has too many.
@@ -43,7 +44,8 @@ pub(crate) fn spawn(
     };
     let body: *mut Body = Box::into_raw(Box::new(Box::new(body)));
     let mut thread = 0;
-    // SAFETY: attributes and thread are places for the answers; the body is the new thread's from its start on.
+    // SAFETY: attributes and thread are places for the answers; the body is the new thread's from
+    // its start on.
     let mut start = |attr: *const libc::pthread_attr_t| unsafe {
         libc::pthread_create(&raw mut thread, attr, run, body.cast())
     };
@@ -153,8 +155,9 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
 }
 
-/// With the thread's cancellation off: for what the data path does seldom and by the standard library, whose system calls
-/// are cancellation points, where a `pthread_cancel(3)` would unwind us with our locks held.
+/// With the thread's cancellation off: for what the data path does seldom and by the standard
+/// library, whose system calls are cancellation points, where a `pthread_cancel(3)` would unwind us
+/// with our locks held.
 pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     struct Restore(libc::c_int);
     impl Drop for Restore {
@@ -180,18 +183,20 @@ pub(crate) fn at_fork(
     parent: extern "C" fn(),
     child: extern "C" fn(),
 ) -> io::Result<()> {
-    // SAFETY: functions of this program, or of a library whose handlers the C library forgets when it is unloaded; they
-    // take and give nothing.
+    // SAFETY: functions of this program, or of a library whose handlers the C library forgets when
+    // it is unloaded; they take and give nothing.
     match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 
-/// How often another thread took the core from the calling one, which wanted to go on; 0: never, or it is not known
-/// (getrusage(2), `ru_nivcsw`). A processor that stood still as a whole, as virtual ones do, is not counted.
+/// How often another thread took the core from the calling one, which wanted to go on; 0: never, or
+/// it is not known (getrusage(2), `ru_nivcsw`). A processor that stood still as a whole, as virtual
+/// ones do, is not counted.
 pub(crate) fn times_preempted() -> u64 {
-    // SAFETY: the structure is a local value, for which zeros are valid; the kernel fills it or fails.
+    // SAFETY: the structure is a local value, for which zeros are valid; the kernel fills it or
+    // fails.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
@@ -199,7 +204,8 @@ pub(crate) fn times_preempted() -> u64 {
     }
 }
 
-/// Prepares the calling thread to be the background engine: no signals for it, short timer slack, any core.
+/// Prepares the calling thread to be the background engine: no signals for it, short timer slack,
+/// any core.
 pub(crate) fn become_background_thread() {
     // SAFETY: prctl with plain integers; the cpu set is a local value whose size is given.
     unsafe {
@@ -227,8 +233,9 @@ struct SchedAttr {
     period: u64,
 }
 
-/// Asks the scheduler for short turns (Linux 6.12 and later, no privilege): a thread that needs microseconds then gets
-/// them soon after it wakes, even on a core where the application spins. Elsewhere nothing changes.
+/// Asks the scheduler for short turns (Linux 6.12 and later, no privilege): a thread that needs
+/// microseconds then gets them soon after it wakes, even on a core where the application spins.
+/// Elsewhere nothing changes.
 fn ask_for_short_slice() {
     const SLICE_NS: u64 = 100_000;
     // SAFETY: the structure has the size it says; the kernel reads and writes no more than that.
@@ -261,14 +268,15 @@ pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// A number that no other thread has that is alive, never 0. On x86-64 the thread's own pointer, which is read in one
-/// instruction: a variable of the thread's costs a call in a shared library.
+/// A number that no other thread has that is alive, never 0. On x86-64 the thread's own pointer,
+/// which is read in one instruction: a variable of the thread's costs a call in a shared library.
 #[inline]
 pub(crate) fn thread_mark() -> usize {
     #[cfg(all(target_arch = "x86_64", target_pointer_width = "64"))]
     {
         let mark: usize;
-        // SAFETY: the System V ABI keeps the thread pointer at offset 0 of the segment of FS, for reading.
+        // SAFETY: the System V ABI keeps the thread pointer at offset 0 of the segment of FS, for
+        // reading.
         unsafe {
             std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) mark, options(nostack, preserves_flags, readonly));
         }

@@ -78,8 +78,9 @@ fn the_unspecified_peer_is_this_host() {
     assert_eq!(id.route().expect("a route").peer, Some(here(9)));
 }
 
-/// What was found for a peer that does not answer does not bind the id, whose next one may be reached from another
-/// address: as in Linux the own address is then what it was before, and the port stays. Runs in a network namespace.
+/// What was found for a peer that does not answer does not bind the id, whose next one may be
+/// reached from another address: as in Linux the own address is then what it was before, and the
+/// port stays. Runs in a network namespace.
 #[test]
 fn a_peer_out_of_reach_leaves_the_own_address_open() {
     let setup = "ip link set lo up && ip link add a0 type veth peer name b0 \

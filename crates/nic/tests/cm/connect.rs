@@ -110,7 +110,8 @@ fn a_connection_comes_and_goes() {
     assert_eq!(listener.destroy(), 1);
 }
 
-/// The sender learns which queue pair the target has, which the answer says elsewhere than for other transports.
+/// The sender learns which queue pair the target has, which the answer says elsewhere than for
+/// other transports.
 #[test]
 fn xrc_names_its_target() {
     let (ours, theirs) = (channel(), channel());
@@ -232,13 +233,15 @@ fn where_nobody_listens_the_request_is_refused() {
     drop(free);
 }
 
-/// As perftest's client with -R does: it comes while its server is between two listeners on one port.
+/// As perftest's client with -R does: it comes while its server is between two listeners on one
+/// port.
 #[test]
 fn a_request_between_two_listeners_reaches_the_next() {
     let _alone = HOST.write();
     let (ours, theirs) = (channel(), channel());
     let held = || rnic_nic::objects().is_some_and(|objects| objects.cm_held > 0);
-    // Many, since each has but the 20 ms that a request is kept, of which a busy machine may take all.
+    // Many, since each has but the 20 ms that a request is kept, of which a busy machine may take
+    // all.
     for _ in 0..1000 {
         let next_listener = tcp(&theirs);
         next_listener.bind(here(0)).expect("bound");
@@ -339,7 +342,8 @@ fn requests_wait_up_to_the_backlog() {
     let asked = Instant::now();
     let _second = request(&ours, port, &second);
     let _third = request(&ours, barrier, &param());
-    // Held: an id that ends refuses its request, which would be told between the events that are expected.
+    // Held: an id that ends refuses its request, which would be told between the events that are
+    // expected.
     let _held = expect(&others, EventKind::ConnectRequest);
     let taken = expect(&theirs, EventKind::ConnectRequest);
     assert_eq!(conn(&taken).qp_num, first.qp_num);

@@ -1,4 +1,5 @@
-//! Another process is stopped while it changes the table of ports: who wants a port waits for it, and nobody else does.
+//! Another process is stopped while it changes the table of ports: who wants a port waits for it,
+//! and nobody else does.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use rnic_nic::QpType;
 use rnic_nic::cm::{EventChannel, Id, PortSpace};
 
-/// The table of ports that this process has open, opened once more: locks of this descriptor are as those of another process.
+/// The table of ports that this process has open, opened once more: locks of this descriptor are as
+/// those of another process.
 fn table() -> File {
     let open = std::fs::read_dir("/proc/self/fd").expect("/proc");
     let mut paths = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());

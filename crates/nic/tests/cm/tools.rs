@@ -69,8 +69,8 @@ pub fn resolve(id: &Id, channel: &EventChannel, peer: SocketAddr) {
     expect(channel, EventKind::RouteResolved);
 }
 
-/// Held to write by tests that start other processes, to read by those that rely on the order of messages: what reaches
-/// another process first is handed over, and late.
+/// Held to write by tests that start other processes, to read by those that rely on the order of
+/// messages: what reaches another process first is handed over, and late.
 pub static HOST: RwLock<()> = RwLock::new(());
 
 /// What an event of a connection tells.

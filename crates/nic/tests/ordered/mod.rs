@@ -1,4 +1,5 @@
-//! What is posted in lists of all kinds is executed and completes in its order, whichever of it leaves as it is posted.
+//! What is posted in lists of all kinds is executed and completes in its order, whichever of it
+//! leaves as it is posted.
 
 use crate::pair;
 
@@ -154,7 +155,8 @@ pub fn run(lists: &[List]) {
                 }
                 Kind::Read => {
                     local = &words.originals[i];
-                    // What is behind it may be done before it is read (IBTA vol. 1, 10.8.3.3: it would take a fence).
+                    // What is behind it may be done before it is read (IBTA vol. 1, 10.8.3.3: it
+                    // would take a fence).
                     reads.push((i, counter));
                     SendOp::Read {
                         remote_addr: counter_at,

@@ -11,7 +11,8 @@ use rnic_nic::{
 /// Everything, for local and remote accesses alike.
 pub const RIGHTS: Access = Access(31);
 
-/// An RC queue pair in RESET with room for `depth` work requests each way; each of its sends completes visibly.
+/// An RC queue pair in RESET with room for `depth` work requests each way; each of its sends
+/// completes visibly.
 #[allow(dead_code, reason = "some tests have queue pairs of another kind")]
 pub fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>, depth: u32) -> Qp {
     pd.create_qp(&init(send_cq, recv_cq, srq, depth))

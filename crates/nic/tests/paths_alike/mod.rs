@@ -1,8 +1,10 @@
-//! Two queue pairs that do not quite fit each other fare the same whatever the path between them: in one process or two, by
-//! memory with or without packets, or over UDP. And they fare as the InfiniBand specification says.
+//! Two queue pairs that do not quite fit each other fare the same whatever the path between them:
+//! in one process or two, by memory with or without packets, or over UDP. And they fare as the
+//! InfiniBand specification says.
 //!
-//! `table` has the cells: service, operation, length, and what does not fit. `model` derives from rules of the specification what
-//! becomes of each. `sides` does it and looks. The path of a process is chosen by its environment, so each runs in processes of its own.
+//! `table` has the cells: service, operation, length, and what does not fit. `model` derives from
+//! rules of the specification what becomes of each. `sides` does it and looks. The path of a
+//! process is chosen by its environment, so each runs in processes of its own.
 
 mod model;
 mod sides;

@@ -1,4 +1,5 @@
-//! What the InfiniBand specification says becomes of a cell. It knows nothing of the path between the two sides.
+//! What the InfiniBand specification says becomes of a cell. It knows nothing of the path between
+//! the two sides.
 //!
 //! Sections are those of the InfiniBand Architecture Specification, volume 1.
 
@@ -6,7 +7,8 @@ use rnic_nic::{CompletionOpcode, QpState, Status};
 
 use super::table::{Before, Cell, Misfit, Op, SEVERAL_PARTS, Service, When, port_mtu};
 
-/// A receive that completed: which, how, and for a good one its opcode, bytes, and whether immediate data came along.
+/// A receive that completed: which, how, and for a good one its opcode, bytes, and whether
+/// immediate data came along.
 pub type Receive = (u64, Status, Option<(CompletionOpcode, u32, bool)>);
 
 /// What is to be seen of a cell.
@@ -17,8 +19,8 @@ pub struct Outcome {
     /// How those that were posted ended: one, or the two of a row.
     pub sends: Vec<Status>,
     pub receives: Vec<Receive>,
-    /// What became of the memory that the operation is to change. Of a message that is refused in the middle the specification does
-    /// not say; it is what the packets before did, on every path.
+    /// What became of the memory that the operation is to change. Of a message that is refused in
+    /// the middle the specification does not say; it is what the packets before did, on every path.
     pub bytes: Bytes,
     /// Of the initiator, and of the responder if it is still there.
     pub states: [Option<QpState>; 2],
@@ -32,7 +34,8 @@ pub enum Bytes {
     Changed,
     /// So many bytes at the beginning are, and the others are untouched.
     Begun(u32),
-    /// So are some whole packets at the beginning, or none: a READ that is longer than the window is asked for in parts.
+    /// So are some whole packets at the beginning, or none: a READ that is longer than the window
+    /// is asked for in parts.
     BegunSomewhere,
     /// None of these.
     Other,
@@ -60,7 +63,8 @@ enum End {
 /// The first PSN of an initiator.
 pub const START_PSN: u32 = 0x1000;
 
-/// The same when it begins anew, and its responder does not: one that the responder has not come to, or for UC is past.
+/// The same when it begins anew, and its responder does not: one that the responder has not come
+/// to, or for UC is past.
 pub fn psn_anew(service: Service) -> u32 {
     match service {
         Service::Uc => START_PSN - 500,
@@ -73,8 +77,9 @@ fn packets(len: u32, mtu: u32) -> u32 {
     len.div_ceil(mtu).max(1)
 }
 
-/// Is each packet, as the sender cuts them, of a length that the receiver takes? FIRST and MIDDLE have exactly the path MTU, ONLY and
-/// LAST at most that (9.7.4.1.6 for RC, 9.8.2.2.3 for UC; 9.9.2.4 for READ responses).
+/// Is each packet, as the sender cuts them, of a length that the receiver takes? FIRST and MIDDLE
+/// have exactly the path MTU, ONLY and LAST at most that (9.7.4.1.6 for RC, 9.8.2.2.3 for UC;
+/// 9.9.2.4 for READ responses).
 fn cut_alike(len: u32, sender: u32, receiver: u32) -> bool {
     match packets(len, sender) {
         1 => len <= receiver,
@@ -102,8 +107,8 @@ fn end(cell: &Cell) -> End {
         return End::Local(Status::LocalLengthError);
     }
 
-    // 9.6: packets that are not for that queue pair, its service, or its state (10.3.1: which states receive) are dropped, and so are
-    // datagrams with another Q_Key.
+    // 9.6: packets that are not for that queue pair, its service, or its state (10.3.1: which
+    // states receive) are dropped, and so are datagrams with another Q_Key.
     match cell.misfit {
         Misfit::OtherService(_) | Misfit::Destroyed(_) | Misfit::QKey => return End::Silence,
         // 9.6: and those whose addresses are not those of the connection.
@@ -129,13 +134,15 @@ fn end(cell: &Cell) -> End {
                 _ if reads => End::Silence,
                 // What follows the duplicates is no FIRST or ONLY (9.7.4.1).
                 _ if sent > ahead => End::Refused(Status::RemoteInvalidRequest, None),
-                // 9.7.5: duplicates are acknowledged with the PSN before the expected one; here it is the last that was sent.
+                // 9.7.5: duplicates are acknowledged with the PSN before the expected one; here it
+                // is the last that was sent.
                 _ if sent == ahead => End::Duplicate,
                 _ => End::Silence,
             };
         }
-        // 9.8.2.2.1: another PSN than the expected one begins anew. (An IP network may repeat and reorder packets, so what lies up to
-        // 1024 PSNs back is not taken for new: `uc/responder.rs`.)
+        // 9.8.2.2.1: another PSN than the expected one begins anew. (An IP network may repeat and
+        // reorder packets, so what lies up to 1024 PSNs back is not taken for new:
+        // `uc/responder.rs`.)
         (Service::Uc, Misfit::StartPsn(1..=1024) | Misfit::BegunAnew) => return End::Silence,
         _ => {}
     }
@@ -150,7 +157,8 @@ fn end(cell: &Cell) -> End {
         return End::Refused(Status::RemoteInvalidRequest, None);
     }
 
-    // 9.7.4.1: an operation that the queue pair is not configured for, more READs than there are resources, an atomic's address.
+    // 9.7.4.1: an operation that the queue pair is not configured for, more READs than there are
+    // resources, an atomic's address.
     if matches!(
         cell.misfit,
         Misfit::QpRight(_) | Misfit::NoReadsThere | Misfit::Alignment
@@ -208,12 +216,14 @@ pub fn receives_posted(cell: &Cell) -> u64 {
     }
 }
 
-/// A message without bytes follows the operation and shows that it is over, where nobody acknowledges it.
+/// A message without bytes follows the operation and shows that it is over, where nobody
+/// acknowledges it.
 pub fn has_marker(cell: &Cell) -> bool {
     matches!(cell.service, Service::Uc | Service::Ud) && receives_posted(cell) > 0
 }
 
-/// Bytes that a datagram's receive has in front (the GRH, or over RoCE v2 the IP header: annex A17).
+/// Bytes that a datagram's receive has in front (the GRH, or over RoCE v2 the IP header: annex
+/// A17).
 pub const GRH: u32 = 40;
 
 pub fn expected(cell: &Cell) -> Outcome {
@@ -249,8 +259,8 @@ pub fn expected(cell: &Cell) -> Outcome {
         receives.push((1, Status::Success, Some((opcode, len + header, imm))));
         taken = 1;
     }
-    // 9.9.3: the responder of a reliable connection is in the Error state after a fatal NAK. That of an unreliable one drops the message,
-    // unless it is its own memory that cannot be written.
+    // 9.9.3: the responder of a reliable connection is in the Error state after a fatal NAK. That
+    // of an unreliable one drops the message, unless it is its own memory that cannot be written.
     let breaks = match end {
         End::Refused(_, Some(Status::LocalProtectionError)) => true,
         // 9.8.3: a datagram that is longer than its receive is an error of the receive queue.
@@ -329,7 +339,8 @@ pub fn expected(cell: &Cell) -> Outcome {
     }
 }
 
-/// Bytes of a list of entries that belong to a region, where the rest does not: half of a long message.
+/// Bytes of a list of entries that belong to a region, where the rest does not: half of a long
+/// message.
 pub fn good_bytes(cell: &Cell) -> u32 {
     let has_one_entry =
         cell.misfit == Misfit::ReceiveKey && matches!(cell.service, Service::Ud | Service::Xrc);

@@ -1,4 +1,5 @@
-//! The two sides of the cells, in one process or in two. They do the same steps and wait for each other between them.
+//! The two sides of the cells, in one process or in two. They do the same steps and wait for each
+//! other between them.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -73,8 +74,8 @@ impl Region {
     fn new(pd: &Pd, bytes: Vec<u8>, open: usize, access: Access) -> Region {
         let mut bytes = bytes.into_boxed_slice();
         let at = bytes.as_mut_ptr();
-        // SAFETY: the box outlives the region: `Region::changed` and `Region::drop` deregister it first, and nobody looks at
-        // its bytes before.
+        // SAFETY: the box outlives the region: `Region::changed` and `Region::drop` deregister it
+        // first, and nobody looks at its bytes before.
         let mr = unsafe { pd.reg_mr(at, open, at as u64, access) }.expect("a region");
         Region {
             before: bytes.clone(),
@@ -101,8 +102,8 @@ impl Region {
         }
     }
 
-    /// What was done to the bytes at `offset`, which `wanted` are to be in place of: nothing else may have changed but the first
-    /// [`WARM`] bytes.
+    /// What was done to the bytes at `offset`, which `wanted` are to be in place of: nothing else
+    /// may have changed but the first [`WARM`] bytes.
     fn changed(&mut self, offset: usize, wanted: &[u8]) -> Bytes {
         self.revoke();
         let bytes = std::hint::black_box(&*self.bytes);
@@ -347,7 +348,8 @@ fn of_cell(wr_id: u64) -> (usize, u64) {
     ((wr_id / 16) as usize, wr_id % 16)
 }
 
-/// One entry, or none for no bytes. With a number: what is behind so many bytes has a key of no region.
+/// One entry, or none for no bytes. With a number: what is behind so many bytes has a key of no
+/// region.
 fn list(sge: Sge, good: Option<u32>) -> SgList {
     let good = good.unwrap_or(sge.length);
     let first = Sge {
@@ -752,7 +754,8 @@ impl Initiator {
         }
     }
 
-    /// Timeout and retries: a request that nobody answers is to fail soon, but not before a loaded machine has done what is to be done.
+    /// Timeout and retries: a request that nobody answers is to fail soon, but not before a loaded
+    /// machine has done what is to be done.
     fn patience(cell: &Cell) -> (u8, u8) {
         match model::haste(cell) {
             model::Haste::None => (14, 7),

@@ -44,9 +44,11 @@ impl Op {
 pub enum Before {
     /// Nothing.
     Nothing,
-    /// A short RDMA WRITE by the same key succeeded: from then on WRITEs and READs may need no packets.
+    /// A short RDMA WRITE by the same key succeeded: from then on WRITEs and READs may need no
+    /// packets.
     Write,
-    /// That, and another short operation of the same kind is posted in one list with the one in question.
+    /// That, and another short operation of the same kind is posted in one list with the one in
+    /// question.
     Row,
 }
 
@@ -59,8 +61,8 @@ pub enum When {
     Later,
 }
 
-/// What does not fit, beside the path MTUs. A foreign P_Key is none of these: the device has one P_Key, so only somebody else's
-/// packet can carry another (`tests/partitions.rs`).
+/// What does not fit, beside the path MTUs. A foreign P_Key is none of these: the device has one
+/// P_Key, so only somebody else's packet can carry another (`tests/partitions.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
     Nothing,
@@ -72,7 +74,8 @@ pub enum Misfit {
     PeersPeer,
     /// It is connected with another address.
     Address,
-    /// The initiator's packets go to another address of the responder's, since they took another way.
+    /// The initiator's packets go to another address of the responder's, since they took another
+    /// way.
     OtherWay,
     /// The same, but it has always been so.
     WrongWay,
@@ -135,7 +138,8 @@ pub const SEVERAL_PARTS: u32 = (1 << 20) + 100;
 pub const MOST_INLINE: u32 = 64;
 /// Longer ones are no part of a row.
 const LONGEST_OF_ROW: u32 = 16 * 1024;
-/// The longest datagram: the path MTU of the port, which follows the host's interfaces (4096 bytes if there is loopback alone).
+/// The longest datagram: the path MTU of the port, which follows the host's interfaces (4096 bytes
+/// if there is loopback alone).
 pub fn port_mtu() -> PathMtu {
     static MTU: OnceLock<PathMtu> = OnceLock::new();
     *MTU.get_or_init(|| {
@@ -152,8 +156,8 @@ const UNLIKE: [[PathMtu; 2]; 4] = [
     [PathMtu::M512, PathMtu::M256],
 ];
 
-/// At and around each path MTU, what a short message is, and what one packet by memory carries, points at, or does without
-/// being one.
+/// At and around each path MTU, what a short message is, and what one packet by memory carries,
+/// points at, or does without being one.
 fn lengths(mtu: [PathMtu; 2]) -> Vec<u32> {
     let around = |n: u32| [n - 1, n, n + 1];
     let mut all = vec![0, 1, 4, 64, 65];

@@ -17,7 +17,8 @@ impl Region {
         let mut bytes: Box<[u8]> = (0..len).map(fill).collect();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let at = bytes.as_mut_ptr();
-        // SAFETY: the box outlives the region (`revoke` deregisters first), and nobody looks at its bytes meanwhile.
+        // SAFETY: the box outlives the region (`revoke` deregisters first), and nobody looks at its
+        // bytes meanwhile.
         let mr = unsafe { pd.reg_mr(at, len, at as u64, access) }.expect("a region");
         Region { bytes, mr }
     }

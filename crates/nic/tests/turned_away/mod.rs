@@ -11,7 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ROUNDS: u64 = 300;
 const POSTS: u64 = 12;
 
-/// The word that the queue pair's peer writes to, and its sources; as atomics, since the NIC writes meanwhile.
+/// The word that the queue pair's peer writes to, and its sources; as atomics, since the NIC writes
+/// meanwhile.
 #[repr(C)]
 struct Words {
     target: AtomicU64,
@@ -29,7 +30,8 @@ fn end(qp: &Qp, cq: &Cq, wqe: SendWqe) {
     }
 }
 
-/// All of them arrive, and in order. `ends`: also those of a queue pair that goes at once, which repeats nothing.
+/// All of them arrive, and in order. `ends`: also those of a queue pair that goes at once, which
+/// repeats nothing.
 pub fn posts_arrive(ends: bool) {
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();
@@ -62,7 +64,8 @@ pub fn posts_arrive(ends: bool) {
         ..SendWqe::default()
     };
     if ends {
-        // Before anybody knows that this program turns away: its queue pair goes, what was posted to it is done.
+        // Before anybody knows that this program turns away: its queue pair goes, what was posted
+        // to it is done.
         for source in &words.sources {
             source.store(1, Ordering::Relaxed);
             end(&a, &cq, write(source, 1));

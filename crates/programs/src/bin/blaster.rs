@@ -1,8 +1,10 @@
-//! Shoots malformed and hostile RoCEv2 packets at a process on this host, paced so that the kernel drops next to none.
+//! Shoots malformed and hostile RoCEv2 packets at a process on this host, paced so that the kernel
+//! drops next to none.
 //!
-//! `blaster ADDRESS SECRET-FILE COUNT SEED`: the file is what `victim.c` writes. The blaster knows everything, so that its
-//! packets get as deep as possible: addresses, keys, queue pair numbers, expected PSNs. It never sends what a peer may
-//! do: a packet with a good ICRC, from the peer's address, that writes to a granted range with the right key.
+//! `blaster ADDRESS SECRET-FILE COUNT SEED`: the file is what `victim.c` writes. The blaster knows
+//! everything, so that its packets get as deep as possible: addresses, keys, queue pair numbers,
+//! expected PSNs. It never sends what a peer may do: a packet with a good ICRC, from the peer's
+//! address, that writes to a granted range with the right key.
 //!
 //! Packets and their ICRC are made here from the specification, sharing no code with the NIC.
 
@@ -185,7 +187,8 @@ const KINDS: [&str; 8] = [
     "answers to nothing",
 ];
 
-/// RC opcodes that carry a RETH, with whether an immediate follows: WRITE FIRST, ONLY, ONLY with immediate.
+/// RC opcodes that carry a RETH, with whether an immediate follows: WRITE FIRST, ONLY, ONLY with
+/// immediate.
 const WRITES: [(u8, bool); 3] = [(0x06, false), (0x0a, false), (0x0b, true)];
 const READ_REQUEST: u8 = 0x0c;
 const ATOMICS: [u8; 2] = [0x13, 0x14];
@@ -335,8 +338,8 @@ fn make(kind: usize, random: &mut Random, target: &Target, gun: &Gun) -> Vec<u8>
                 _ => (random.next() & !(1 << 46), 8 + random.below(1024) as u32),
             };
             let inside = address >= target.address && address - target.address < target.length;
-            // An atomic that starts in the last bytes of the region ends outside, or is misaligned; but one at the very
-            // start of it is fine, so that case is for writes and reads.
+            // An atomic that starts in the last bytes of the region ends outside, or is misaligned;
+            // but one at the very start of it is fine, so that case is for writes and reads.
             let atomic_would_fit = inside && address - target.address + 8 <= target.length;
             let mut packet = access(random, qpn, psn, address, length, target.rkey, true);
             if ATOMICS.contains(&packet[0]) && atomic_would_fit {
@@ -356,8 +359,9 @@ fn make(kind: usize, random: &mut Random, target: &Target, gun: &Gun) -> Vec<u8>
             gun.seal(&mut packet);
             packet
         }
-        // All of it right, then up to three bits flipped, which CRC-32 always notices. Over IPv4 the receiver cannot see
-        // the identification and solves the CRC for it, so there a flip may pass: the key is wrong, too.
+        // All of it right, then up to three bits flipped, which CRC-32 always notices. Over IPv4
+        // the receiver cannot see the identification and solves the CRC for it, so there a flip may
+        // pass: the key is wrong, too.
         5 => {
             let mut packet = granted(random, target);
             if gun.source.is_ipv4() {
@@ -366,7 +370,8 @@ fn make(kind: usize, random: &mut Random, target: &Target, gun: &Gun) -> Vec<u8>
             }
             gun.seal(&mut packet);
             for _ in 0..1 + random.below(3) {
-                // Not the byte that the ICRC leaves out; and each flip at another place, lest they cancel.
+                // Not the byte that the ICRC leaves out; and each flip at another place, lest they
+                // cancel.
                 let at = 5 + random.index(packet.len() - 5);
                 packet[at] ^= 1 << random.below(8);
             }
@@ -436,8 +441,8 @@ fn kernel_queue(destination: IpAddr) -> (u64, u64) {
     (waiting, drops)
 }
 
-/// How many packets to send before looking at the kernel's queue again: looking costs as much as many packets, but the
-/// smallest usual receive buffer holds only some hundreds.
+/// How many packets to send before looking at the kernel's queue again: looking costs as much as
+/// many packets, but the smallest usual receive buffer holds only some hundreds.
 const LOOK_EVERY: u64 = 100;
 /// More than this in the queue: wait.
 const QUEUE_LIMIT: u64 = 64 * 1024;

@@ -1,14 +1,17 @@
-//! Connects and disconnects, as fast as asked: four client processes and one server, on a network that loses packets.
+//! Connects and disconnects, as fast as asked: four client processes and one server, on a network
+//! that loses packets.
 //!
 //! ```text
 //! cm_load [--seconds 60] [--rate 1000] [--loss 2] [--clients 4] [--address 127.0.0.1]
 //! ```
-//! starts the processes, prints what each of them counted, and fails if a connection had another fate than it should, or
-//! if anything is left over at the end: an object of the NIC, a file descriptor, a thread. `--loss` is in percent, of what
-//! each process sends. (`server` and `client` are the processes themselves.)
+//! starts the processes, prints what each of them counted, and fails if a connection had another
+//! fate than it should, or if anything is left over at the end: an object of the NIC, a file
+//! descriptor, a thread. `--loss` is in percent, of what each process sends. (`server` and `client`
+//! are the processes themselves.)
 //!
-//! A lost request is repeated after some six seconds, a lost answer after four, as Linux does it; so the clients keep
-//! thousands of connections under way, and the last ones take a while after the load has ended.
+//! A lost request is repeated after some six seconds, a lost answer after four, as Linux does it;
+//! so the clients keep thousands of connections under way, and the last ones take a while after the
+//! load has ended.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -52,7 +55,8 @@ impl Holdings {
         }
     }
 
-    /// Nothing is left over since `before`. Then the device may just have had a descriptor open for a moment.
+    /// Nothing is left over since `before`. Then the device may just have had a descriptor open for
+    /// a moment.
     fn within(&self, before: &Holdings) -> bool {
         self.descriptors <= before.descriptors
             && self.threads <= before.threads
@@ -73,7 +77,8 @@ struct Counts {
 impl Counts {
     fn fail(&mut self, error: &Error) {
         let reason = match error {
-            // The peer disconnected before its word that the connection is there had come: that was lost.
+            // The peer disconnected before its word that the connection is there had come: that was
+            // lost.
             Error::Connect(CmError::Closed { .. }) => "closed early".to_owned(),
             Error::Connect(CmError::Rejected { reason, .. }) => format!("rejected, {reason}"),
             Error::Connect(CmError::Unreachable { .. }) => "unreachable".to_owned(),
@@ -157,7 +162,8 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until nothing is left but what was there at the beginning, and says what became of everything.
+    /// Waits until nothing is left but what was there at the beginning, and says what became of
+    /// everything.
     fn report(&self, who: &str, seconds: f64) -> Outcome<()> {
         let before = &self.before;
         let deadline = Instant::now() + REST;

@@ -3,9 +3,10 @@
 //! ```text
 //! stranger VICTIM PEER MTU ROUNDS
 //! ```
-//! sends, to VICTIM, for each port that a socket of VICTIM may have been given, messages about a packet from there to port 4791 of PEER:
-//! "fragmentation needed" with that MTU ("packet too big" over IPv6), and "port unreachable". He knows of no connection, and may not read
-//! VICTIM's packets. Takes CAP_NET_RAW. Prints how many messages he sent, of both kinds together.
+//! sends, to VICTIM, for each port that a socket of VICTIM may have been given, messages about a
+//! packet from there to port 4791 of PEER: "fragmentation needed" with that MTU ("packet too big"
+//! over IPv6), and "port unreachable". He knows of no connection, and may not read VICTIM's
+//! packets. Takes CAP_NET_RAW. Prints how many messages he sent, of both kinds together.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -61,7 +62,8 @@ fn packet(victim: IpAddr, peer: IpAddr, port: u16) -> Vec<u8> {
     packet
 }
 
-/// Type and code, four bytes that depend on them, and what it is about. The kernel sums up ICMPv6 by itself.
+/// Type and code, four bytes that depend on them, and what it is about. The kernel sums up ICMPv6
+/// by itself.
 fn message(kind: [u8; 2], word: u32, about: &[u8]) -> Vec<u8> {
     let mut message = vec![kind[0], kind[1], 0, 0];
     message.extend(word.to_be_bytes());

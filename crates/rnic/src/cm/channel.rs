@@ -15,9 +15,9 @@ use crate::turn::Turn;
 
 /// Where the news of listeners and connections arrive (`rdma_create_event_channel`).
 ///
-/// Its descriptor ([`AsFd`](std::os::fd::AsFd)) fits any event loop: when it is readable, take all events by
-/// [`CmChannel::try_event`], which is also what drives connections on. Calls that wait use a channel of their own and
-/// need none of this. Cheap to clone.
+/// Its descriptor ([`AsFd`](std::os::fd::AsFd)) fits any event loop: when it is readable, take all
+/// events by [`CmChannel::try_event`], which is also what drives connections on. Calls that wait
+/// use a channel of their own and need none of this. Cheap to clone.
 #[derive(Clone)]
 pub struct CmChannel {
     inner: Arc<Inner>,
@@ -26,7 +26,8 @@ pub struct CmChannel {
 struct Inner {
     raw: cm::EventChannel,
     objects: Mutex<HashMap<u64, Weak<Object>>>,
-    /// Held by the thread that takes events for a call that waits: what it took, the next one sees before it sleeps.
+    /// Held by the thread that takes events for a call that waits: what it took, the next one sees
+    /// before it sleeps.
     sleeper: Turn,
 }
 
@@ -44,12 +45,13 @@ impl std::fmt::Debug for CmChannel {
 pub enum CmEvent {
     /// A listener has a request: [`CmListener::try_request`](super::CmListener::try_request).
     Request(u64),
-    /// An attempt has succeeded: [`CmPending::finish`](super::CmPending::finish) gives the connection.
+    /// An attempt has succeeded: [`CmPending::finish`](super::CmPending::finish) gives the
+    /// connection.
     Connected(u64),
     /// An attempt has failed: [`CmPending::finish`](super::CmPending::finish) gives the error.
     Failed(u64),
-    /// A connection has ended: the peer disconnected, ended, or died. Its queue pair is in ERR, what was posted
-    /// completes as flushed.
+    /// A connection has ended: the peer disconnected, ended, or died. Its queue pair is in ERR,
+    /// what was posted completes as flushed.
     Disconnected(u64),
 }
 
@@ -201,7 +203,8 @@ impl AsRawFd for CmChannel {
 }
 
 impl AsFd for CmChannel {
-    /// Readable: [`CmChannel::try_event`] has something. Edge-triggered pollers must take all events.
+    /// Readable: [`CmChannel::try_event`] has something. Edge-triggered pollers must take all
+    /// events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         fd::of_events(self.nic())
     }

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::nic::cm;
 use crate::qp::{Connected, Inner, QueuePair, Rc};
 
-/// An attempt to connect or to accept that is under way on a [`CmChannel`](super::CmChannel). Dropping it gives up.
+/// An attempt to connect or to accept that is under way on a [`CmChannel`](super::CmChannel).
+/// Dropping it gives up.
 pub struct CmPending<T: Connected> {
     peer: SocketAddr,
     /// Until it is finished.
@@ -38,8 +39,8 @@ impl<T: Connected> CmPending<T> {
     }
 
     /// The connection, or why there is none; `None` as long as neither
-    /// [`CmEvent::Connected`](super::CmEvent::Connected) nor [`CmEvent::Failed`](super::CmEvent::Failed) has come, and
-    /// once the answer was given.
+    /// [`CmEvent::Connected`](super::CmEvent::Connected) nor
+    /// [`CmEvent::Failed`](super::CmEvent::Failed) has come, and once the answer was given.
     pub fn finish(&mut self) -> Option<Result<CmConnection<T>>> {
         let (object, _) = self.attempt.as_ref()?;
         let ready = outcome(object)?;
@@ -74,11 +75,11 @@ impl<T: Connected> CmPending<T> {
     }
 }
 
-/// A connection that the connection managers of both sides keep: a [`QueuePair`], to which it dereferences, and the
-/// knowledge of its end.
+/// A connection that the connection managers of both sides keep: a [`QueuePair`], to which it
+/// dereferences, and the knowledge of its end.
 ///
-/// Dropping it disconnects: the queue pair goes to ERR, and the peer is told. Clones of the queue pair itself live on, in
-/// ERR, to be polled for what was flushed.
+/// Dropping it disconnects: the queue pair goes to ERR, and the peer is told. Clones of the queue
+/// pair itself live on, in ERR, to be polled for what was flushed.
 pub struct CmConnection<T: Connected = Rc> {
     pub(super) qp: QueuePair<T>,
     pub(super) private_data: Vec<u8>,
@@ -107,8 +108,8 @@ impl<T: Connected> CmConnection<T> {
         &self.qp
     }
 
-    /// What the peer's application said: with its request (56 bytes) or with its answer (196 bytes), zeros behind what it
-    /// gave.
+    /// What the peer's application said: with its request (56 bytes) or with its answer (196
+    /// bytes), zeros behind what it gave.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
@@ -126,11 +127,11 @@ impl<T: Connected> CmConnection<T> {
         self.object.peer
     }
 
-    /// Ends the connection (`rdma_disconnect`): what is posted is flushed, the peer is told. Once is enough; more is not
-    /// an error.
+    /// Ends the connection (`rdma_disconnect`): what is posted is flushed, the peer is told. Once
+    /// is enough; more is not an error.
     ///
-    /// The peer's NIC throws away what is still on the way to it: a message has arrived for sure when its send has
-    /// completed.
+    /// The peer's NIC throws away what is still on the way to it: a message has arrived for sure
+    /// when its send has completed.
     pub fn disconnect(&self) {
         if let Some(role) = self.object.role()
             && let Role::Link(link) = &*role
@@ -139,7 +140,8 @@ impl<T: Connected> CmConnection<T> {
         }
     }
 
-    /// Whether the connection has ended; on a channel given by the caller, as far as the events taken from it tell.
+    /// Whether the connection has ended; on a channel given by the caller, as far as the events
+    /// taken from it tell.
     pub fn is_disconnected(&self) -> bool {
         if !self.object.shared {
             // An error: a forked child, in which the connection is the parent's.
@@ -155,11 +157,13 @@ impl<T: Connected> CmConnection<T> {
         }
     }
 
-    /// Waits until the connection has ended: the peer disconnected, ended or died, or it was ended here and the peer has
-    /// answered. [`Error::Timeout`] if it has not in time; `None` waits for ever.
+    /// Waits until the connection has ended: the peer disconnected, ended or died, or it was ended
+    /// here and the peer has answered. [`Error::Timeout`] if it has not in time; `None` waits for
+    /// ever.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it was made on a channel given by the caller, where the news arrive.
+    /// [`Error::InvalidArgument`] if it was made on a channel given by the caller, where the news
+    /// arrive.
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> Result<()> {
         if self.object.shared {
             return Err(Error::InvalidArgument(

@@ -15,10 +15,11 @@ use crate::nic::QpType;
 use crate::nic::cm::IdOption;
 use crate::qp::{Connected, PreparedQueuePair};
 
-/// Arguments of a connection to a [`CmListener`](super::CmListener), or to any program that listens by librdmacm.
+/// Arguments of a connection to a [`CmListener`](super::CmListener), or to any program that listens
+/// by librdmacm.
 ///
-/// What the connection can do (READs at a time, retries, ACK timeout, traffic class) is what the queue pair's builder
-/// says; its GID and path MTU are chosen here, by the way to the peer.
+/// What the connection can do (READs at a time, retries, ACK timeout, traffic class) is what the
+/// queue pair's builder says; its GID and path MTU are chosen here, by the way to the peer.
 #[derive(Clone, Debug)]
 pub struct CmConnector {
     peers: Vec<SocketAddr>,
@@ -45,8 +46,9 @@ pub(super) fn resolve(addr: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
 }
 
 impl CmConnector {
-    /// To an address and port (RDMA_PS_TCP's ports for RC, RDMA_PS_IB's for UC, RDMA_PS_UDP's for datagrams). If a name
-    /// stands for several addresses, [`CmConnector::connect`] takes the first.
+    /// To an address and port (RDMA_PS_TCP's ports for RC, RDMA_PS_IB's for UC, RDMA_PS_UDP's for
+    /// datagrams). If a name stands for several addresses, [`CmConnector::connect`] takes the
+    /// first.
     ///
     /// # Errors
     /// When the name stands for none.
@@ -70,15 +72,16 @@ impl CmConnector {
         self
     }
 
-    /// For the peer's application, with the request: at most 56 bytes, 180 for datagrams. Longer data is refused when it
-    /// connects.
+    /// For the peer's application, with the request: at most 56 bytes, 180 for datagrams. Longer
+    /// data is refused when it connects.
     pub fn private_data(mut self, data: &[u8]) -> Self {
         self.private_data = data.to_vec();
         self
     }
 
-    /// How long [`CmConnector::connect`] waits at most. If not set, as long as the connection manager tries: when nobody
-    /// answers it repeats the request every 6.4 seconds and gives up after 100, as Linux's does.
+    /// How long [`CmConnector::connect`] waits at most. If not set, as long as the connection
+    /// manager tries: when nobody answers it repeats the request every 6.4 seconds and gives up
+    /// after 100, as Linux's does.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -87,7 +90,8 @@ impl CmConnector {
     /// Connects, and returns when the connection is there (`rdma_connect` of a synchronous id).
     ///
     /// # Errors
-    /// [`Error::Connect`] says what the peer or the network did; [`Error::Verb`] which call was refused here.
+    /// [`Error::Connect`] says what the peer or the network did; [`Error::Verb`] which call was
+    /// refused here.
     pub fn connect<T: Connected>(&self, qp: PreparedQueuePair<T>) -> Result<CmConnection<T>> {
         let deadline = self.deadline();
         let reports = Reports::private()?;
@@ -128,8 +132,8 @@ impl CmConnector {
         Ok(CmPending::new(object, qp.inner))
     }
 
-    /// Finds the queue pair of a service for datagrams (`rdma_connect` of a UD id), and returns when the peer has
-    /// answered. `qp` is what will send to it.
+    /// Finds the queue pair of a service for datagrams (`rdma_connect` of a UD id), and returns
+    /// when the peer has answered. `qp` is what will send to it.
     ///
     /// # Errors
     /// As [`CmConnector::connect`].
@@ -141,7 +145,8 @@ impl CmConnector {
         done.unwrap_or_else(|| Err(self.too_late()))
     }
 
-    /// Starts looking for such a service, and returns at once. News come to `channel`, with `token`.
+    /// Starts looking for such a service, and returns at once. News come to `channel`, with
+    /// `token`.
     ///
     /// # Errors
     /// [`Error::Verb`]: which call was refused.

@@ -45,7 +45,8 @@ impl CmSearch {
         }
     }
 
-    /// The service, or why there is none; `None` as long as neither [`CmEvent::Connected`](super::CmEvent::Connected) nor
+    /// The service, or why there is none; `None` as long as neither
+    /// [`CmEvent::Connected`](super::CmEvent::Connected) nor
     /// [`CmEvent::Failed`](super::CmEvent::Failed) has come, and once the answer was given.
     pub fn finish(&mut self) -> Option<Result<CmDatagramPeer>> {
         let (object, _) = self.attempt.as_ref()?;
@@ -84,8 +85,9 @@ fn destination(qp: &DatagramQueuePair, how: &cm::UdEvent) -> Result<Destination>
 /// Patience of [`CmMulticast::join`]: the resolution of an address.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Membership of a queue pair in a multicast group by the connection manager (`rdma_join_multicast`). Dropping it leaves,
-/// with the last of several of one queue pair in one group.
+/// Membership of a queue pair in a multicast group by the connection manager
+/// (`rdma_join_multicast`). Dropping it leaves, with the last of several of one queue pair in one
+/// group.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -127,8 +129,9 @@ impl CmMulticast {
     /// Joins a group with the address `from` of the device.
     ///
     /// # Errors
-    /// [`CmError::Multicast`] or [`Error::Verb`] if the group cannot be joined; [`Error::InvalidArgument`] if the queue
-    /// pair's queue key is not the group's, [`UDP_QKEY`](super::UDP_QKEY): it would hear nothing.
+    /// [`CmError::Multicast`] or [`Error::Verb`] if the group cannot be joined;
+    /// [`Error::InvalidArgument`] if the queue pair's queue key is not the group's,
+    /// [`UDP_QKEY`](super::UDP_QKEY): it would hear nothing.
     pub fn join(qp: &DatagramQueuePair, from: IpAddr, group: IpAddr) -> Result<CmMulticast> {
         let reports = Reports::private()?;
         let channel = reports.channel.clone();
@@ -209,9 +212,10 @@ impl CmJoining {
         })
     }
 
-    /// The membership, or why there is none; `None` as long as neither [`CmEvent::Connected`](super::CmEvent::Connected)
-    /// nor [`CmEvent::Failed`](super::CmEvent::Failed) has come, and once the answer was given. Errors are those of
-    /// [`CmMulticast::join`].
+    /// The membership, or why there is none; `None` as long as neither
+    /// [`CmEvent::Connected`](super::CmEvent::Connected) nor
+    /// [`CmEvent::Failed`](super::CmEvent::Failed) has come, and once the answer was given. Errors
+    /// are those of [`CmMulticast::join`].
     pub fn finish(&mut self) -> Option<Result<CmMulticast>> {
         let (object, _) = self.attempt.as_ref()?;
         let ready = outcome(object)?;

@@ -15,8 +15,9 @@ use crate::error::{Error, Result};
 use crate::nic::cm::{self, ConnParam, EventParam, IdOption};
 use crate::qp::{Connected, PreparedQueuePair, Rc, Transport, Ud};
 
-/// Waits for requests on a port (`rdma_listen`): of RDMA_PS_TCP for [`Rc`], RDMA_PS_IB for [`Uc`](crate::Uc),
-/// RDMA_PS_UDP for [`Ud`]. These ports are the connection manager's own: a TCP server on the same port is no obstacle.
+/// Waits for requests on a port (`rdma_listen`): of RDMA_PS_TCP for [`Rc`], RDMA_PS_IB for
+/// [`Uc`](crate::Uc), RDMA_PS_UDP for [`Ud`]. These ports are the connection manager's own: a TCP
+/// server on the same port is no obstacle.
 ///
 /// Dropping it frees the port and refuses the requests that nobody took.
 pub struct CmListener<T: Transport = Rc> {
@@ -44,8 +45,8 @@ pub struct CmListenerBuilder<T: Transport> {
 }
 
 impl<T: Transport> CmListenerBuilder<T> {
-    /// Requests that may wait until somebody takes them; 128 if not set, 1024 for 0. More get no answer, as with Linux:
-    /// their peers ask again, and may have better luck.
+    /// Requests that may wait until somebody takes them; 128 if not set, 1024 for 0. More get no
+    /// answer, as with Linux: their peers ask again, and may have better luck.
     pub fn backlog(mut self, requests: u16) -> Self {
         self.backlog = requests.into();
         self
@@ -72,8 +73,9 @@ impl<T: Transport> CmListenerBuilder<T> {
     /// Binds the port and listens.
     ///
     /// # Errors
-    /// [`Error::Verb`] with EADDRINUSE: another has the port at that address; EADDRNOTAVAIL: at all addresses, or the
-    /// address is not the device's; EACCES: ports below 1024 need a privilege; ENODEV.
+    /// [`Error::Verb`] with EADDRINUSE: another has the port at that address; EADDRNOTAVAIL: at all
+    /// addresses, or the address is not the device's; EACCES: ports below 1024 need a privilege;
+    /// ENODEV.
     pub fn listen(self) -> Result<CmListener<T>> {
         let addr = self.addrs[0];
         let reports = match &self.reports {
@@ -98,7 +100,8 @@ impl<T: Transport> CmListenerBuilder<T> {
 }
 
 impl<T: Transport> CmListener<T> {
-    /// Listens on an address and port (port 0: any that is free; `0.0.0.0` or `[::]`: all addresses).
+    /// Listens on an address and port (port 0: any that is free; `0.0.0.0` or `[::]`: all
+    /// addresses).
     ///
     /// # Errors
     /// As [`CmListenerBuilder::listen`].
@@ -134,7 +137,8 @@ impl<T: Transport> CmListener<T> {
         &self.object.channel
     }
 
-    /// Takes the oldest request if there is one; on a channel given by the caller, if its events have brought one.
+    /// Takes the oldest request if there is one; on a channel given by the caller, if its events
+    /// have brought one.
     ///
     /// # Errors
     /// As [`CmChannel::try_event`].
@@ -156,11 +160,12 @@ impl<T: Transport> CmListener<T> {
         })
     }
 
-    /// Waits for a request (`rdma_get_request`); [`Error::Timeout`] if there is none in time, `None` waits for ever. Any
-    /// number of threads may wait.
+    /// Waits for a request (`rdma_get_request`); [`Error::Timeout`] if there is none in time,
+    /// `None` waits for ever. Any number of threads may wait.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it reports to a channel given by the caller, where the news arrive.
+    /// [`Error::InvalidArgument`] if it reports to a channel given by the caller, where the news
+    /// arrive.
     pub fn request(&self, timeout: Option<Duration>) -> Result<CmRequest<T>> {
         if self.object.shared {
             return Err(Error::InvalidArgument(
@@ -211,7 +216,8 @@ impl<T: Transport> CmRequest<T> {
         local_addr(&self.event()?.id)
     }
 
-    /// What the peer's application said with its request: 56 bytes, or 180 over [`Ud`], zeros behind what it gave.
+    /// What the peer's application said with its request: 56 bytes, or 180 over [`Ud`], zeros
+    /// behind what it gave.
     pub fn private_data(&self) -> &[u8] {
         match self.event.as_ref().map(|event| &event.param) {
             Some(EventParam::Conn(conn)) => &conn.private_data,
@@ -220,10 +226,12 @@ impl<T: Transport> CmRequest<T> {
         }
     }
 
-    /// Refuses it (`rdma_reject`): the peer gets REJ reason 28 and these at most 148 bytes (136 over [`Ud`]).
+    /// Refuses it (`rdma_reject`): the peer gets REJ reason 28 and these at most 148 bytes (136
+    /// over [`Ud`]).
     ///
     /// # Errors
-    /// When the data is too long (the request is refused nevertheless, without data), or the peer gave up meanwhile.
+    /// When the data is too long (the request is refused nevertheless, without data), or the peer
+    /// gave up meanwhile.
     pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
         let refused = self.event()?.id.reject(private_data, 0);
         if let Some(event) = self.event.take() {
@@ -242,11 +250,12 @@ impl<T: Transport> Drop for CmRequest<T> {
 }
 
 impl<T: Connected> CmRequest<T> {
-    /// Accepts it with this queue pair, and returns when the connection is there (`rdma_accept` of a synchronous id).
-    /// Receives should have been posted: the peer may send at once.
+    /// Accepts it with this queue pair, and returns when the connection is there (`rdma_accept` of
+    /// a synchronous id). Receives should have been posted: the peer may send at once.
     ///
     /// # Errors
-    /// [`Error::Connect`] if the peer gave up meanwhile; [`Error::Verb`] which call was refused here.
+    /// [`Error::Connect`] if the peer gave up meanwhile; [`Error::Verb`] which call was refused
+    /// here.
     pub fn accept(self, qp: PreparedQueuePair<T>) -> Result<CmConnection<T>> {
         self.accept_with(qp, &[])
     }
@@ -328,7 +337,8 @@ impl<T: Connected> CmRequest<T> {
 }
 
 impl CmRequest<Ud> {
-    /// Tells the peer to send its datagrams to this queue pair, and at most 136 bytes for its application.
+    /// Tells the peer to send its datagrams to this queue pair, and at most 136 bytes for its
+    /// application.
     ///
     /// # Errors
     /// [`Error::Verb`]: which call was refused.

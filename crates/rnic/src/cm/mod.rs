@@ -1,16 +1,19 @@
 //! Connections by the connection manager: the safe side of librdmacm.
 //!
-//! Two programs that use a queue pair have to tell each other where it is. [`exchange`](crate::exchange) does so over
-//! TCP; the connection manager does it over the RDMA network itself, by address and port, with programs on rnic, on
-//! Linux' librdmacm and on hardware alike. It also tells when the other side has disconnected, ended or died.
+//! Two programs that use a queue pair have to tell each other where it is.
+//! [`exchange`](crate::exchange) does so over TCP; the connection manager does it over the RDMA
+//! network itself, by address and port, with programs on rnic, on Linux' librdmacm and on hardware
+//! alike. It also tells when the other side has disconnected, ended or died.
 //!
 //! * [`CmListener`] waits for requests on a port; a [`CmRequest`] is accepted with a
 //!   [`PreparedQueuePair`](crate::PreparedQueuePair), or refused.
 //! * [`CmConnector`] connects a prepared queue pair to an address and port.
-//! * Both give a [`CmConnection`]: a [`QueuePair`](crate::QueuePair) that disconnects when it is dropped.
-//! * All of it by calls that wait, or on a [`CmChannel`], whose descriptor fits any event loop: what is under way is a
-//!   [`CmPending`] there.
-//! * For datagrams, [`CmConnector::find`] gives the way to a service; [`CmMulticast`] joins a group.
+//! * Both give a [`CmConnection`]: a [`QueuePair`](crate::QueuePair) that disconnects when it is
+//!   dropped.
+//! * All of it by calls that wait, or on a [`CmChannel`], whose descriptor fits any event loop:
+//!   what is under way is a [`CmPending`] there.
+//! * For datagrams, [`CmConnector::find`] gives the way to a service; [`CmMulticast`] joins a
+//!   group.
 //!
 //! # Waiting
 //! ```

@@ -1,4 +1,5 @@
-//! What has an id: listeners, attempts to connect, connections, memberships; and what the events do to each.
+//! What has an id: listeners, attempts to connect, connections, memberships; and what the events do
+//! to each.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -141,7 +142,8 @@ impl Object {
         object
     }
 
-    /// What it is and how far it has come. `None` in a forked child, where whoever has it locked may not exist.
+    /// What it is and how far it has come. `None` in a forked child, where whoever has it locked
+    /// may not exist.
     pub(super) fn role(&self) -> Option<MutexGuard<'_, Role>> {
         self.id.is_alive().then(|| self.role.lock())
     }
@@ -255,7 +257,8 @@ impl Object {
         }
     }
 
-    /// The connection is over, whoever ended it: what is posted is flushed, and the peer gets its answer.
+    /// The connection is over, whoever ended it: what is posted is flushed, and the peer gets its
+    /// answer.
     pub(super) fn end(&self, link: &Link) {
         if let Kind::Connect(qp, _) | Kind::Accept(qp, _) = &link.kind {
             qp.fail();
@@ -285,8 +288,8 @@ pub(super) struct Depths {
     pub(super) initiator_depth: u8,
 }
 
-/// INIT to RTR to RTS by what the connection manager has agreed on with the peer. What is this side's own business, the
-/// waits, is what the queue pair's builder said.
+/// INIT to RTR to RTS by what the connection manager has agreed on with the peer. What is this
+/// side's own business, the waits, is what the queue pair's builder said.
 pub(super) fn make_ready(
     id: &cm::Id,
     qp: &Inner,

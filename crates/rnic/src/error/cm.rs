@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::nic::cm::EventKind;
 
-/// Why there is no connection. The errors of the calls themselves (`rdma_bind_addr`: the port is taken, ...) are
-/// [`Error::Verb`](crate::Error::Verb).
+/// Why there is no connection. The errors of the calls themselves (`rdma_bind_addr`: the port is
+/// taken, ...) are [`Error::Verb`](crate::Error::Verb).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmError {
@@ -19,11 +19,12 @@ pub enum CmError {
         peer: SocketAddr,
         /// Why, as the message says.
         reason: RejectReason,
-        /// What the peer's application said with it: the whole field of 148 bytes, zeros behind; empty from a peer whose
-        /// application was not asked.
+        /// What the peer's application said with it: the whole field of 148 bytes, zeros behind;
+        /// empty from a peer whose application was not asked.
         private_data: Vec<u8>,
     },
-    /// Nobody answered, after all retries (`RDMA_CM_EVENT_UNREACHABLE`): the default ones take 100 seconds.
+    /// Nobody answered, after all retries (`RDMA_CM_EVENT_UNREACHABLE`): the default ones take 100
+    /// seconds.
     #[error(
         "{peer} does not answer. Is the host up, does a process use RDMA on that address, does UDP port 4791 get through? \
          (`rnic explain RDMA_CM_EVENT_UNREACHABLE`)"
@@ -39,12 +40,14 @@ pub enum CmError {
     NoService {
         /// Who.
         peer: SocketAddr,
-        /// Status of the answer (IBTA vol. 1, 12.11): 1 nobody listens, 2 the application refused, 3 it has no queue pair.
+        /// Status of the answer (IBTA vol. 1, 12.11): 1 nobody listens, 2 the application refused,
+        /// 3 it has no queue pair.
         status: i32,
         /// What the peer's application said with it: 136 bytes.
         private_data: Vec<u8>,
     },
-    /// No address of the device leads to the peer (`RDMA_CM_EVENT_ADDR_ERROR`, `RDMA_CM_EVENT_ROUTE_ERROR`).
+    /// No address of the device leads to the peer (`RDMA_CM_EVENT_ADDR_ERROR`,
+    /// `RDMA_CM_EVENT_ROUTE_ERROR`).
     #[error("no address of the device leads to {peer}. `rnic devices` and `ip route get {}` tell more", peer.ip())]
     NoRoute {
         /// Who.

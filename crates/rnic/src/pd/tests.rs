@@ -1,6 +1,7 @@
 use crate::Context;
 
-/// Raw work requests are safe to post, so no safe call may lead from a number to a domain whose buffers are lent as slices.
+/// Raw work requests are safe to post, so no safe call may lead from a number to a domain whose
+/// buffers are lent as slices.
 #[test]
 fn a_domain_is_not_found_by_its_number() {
     let context = Context::open().expect("the device opens");

@@ -31,7 +31,8 @@ pub(crate) fn readable(fd: RawFd) -> libc::pollfd {
     }
 }
 
-/// Waits until one of these is ready, which its `revents` then says; `false`: the deadline passed. `None` waits for ever.
+/// Waits until one of these is ready, which its `revents` then says; `false`: the deadline passed.
+/// `None` waits for ever.
 pub(crate) fn wait_any(fds: &mut [libc::pollfd], deadline: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
@@ -88,18 +89,21 @@ fn has(fd: BorrowedFd<'_>, asked: i16, wanted: i16) -> bool {
 
 /// The descriptor of a completion channel.
 pub(crate) fn of_channel(channel: &nic::CompChannel) -> BorrowedFd<'_> {
-    // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel` is one.
+    // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel`
+    // is one.
     unsafe { BorrowedFd::borrow_raw(channel.fd()) }
 }
 
 /// The descriptor of a channel of the connection manager.
 pub(crate) fn of_events(channel: &nic::cm::EventChannel) -> BorrowedFd<'_> {
-    // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel` is one.
+    // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel`
+    // is one.
     unsafe { BorrowedFd::borrow_raw(channel.fd()) }
 }
 
 /// The descriptor of a context's asynchronous events.
 pub(crate) fn of_context(context: &nic::Context) -> BorrowedFd<'_> {
-    // SAFETY: the device keeps the descriptor open while a handle of the context lives; `context` is one.
+    // SAFETY: the device keeps the descriptor open while a handle of the context lives; `context`
+    // is one.
     unsafe { BorrowedFd::borrow_raw(context.async_fd()) }
 }

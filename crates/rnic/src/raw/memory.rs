@@ -22,7 +22,8 @@ struct Storage {
     layout: Layout,
 }
 
-// SAFETY: it owns its bytes as a Box<[u8]> would; who may touch them is decided by the types that hold it.
+// SAFETY: it owns its bytes as a Box<[u8]> would; who may touch them is decided by the types that
+// hold it.
 unsafe impl Send for Storage {}
 // SAFETY: as above.
 unsafe impl Sync for Storage {}
@@ -51,7 +52,8 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout. `Registered` drops it only when the NIC has let go.
+        // SAFETY: allocated in `new` with this layout. `Registered` drops it only when the NIC has
+        // let go.
         unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
     }
 }
@@ -62,8 +64,8 @@ struct Registered {
     storage: ManuallyDrop<Storage>,
 }
 
-/// What a peer that is stopped in the middle of a copy may go on to write to. Never freed, and listed so that tools that look
-/// for leaks know of it.
+/// What a peer that is stopped in the middle of a copy may go on to write to. Never freed, and
+/// listed so that tools that look for leaks know of it.
 static KEPT: Mutex<Vec<Storage>> = Mutex::new(Vec::new());
 
 impl Drop for Registered {
@@ -81,8 +83,8 @@ impl Registered {
     fn new(pd: &nic::Pd, len: usize, access: Access) -> Result<Registered> {
         let storage = Storage::new(len)?;
         let ptr = storage.ptr.as_ptr();
-        // SAFETY: `storage` lives as long as the registration (`drop` above). Its bytes are reached by nobody else
-        // while the NIC may touch them: see the types below.
+        // SAFETY: `storage` lives as long as the registration (`drop` above). Its bytes are reached
+        // by nobody else while the NIC may touch them: see the types below.
         let mr = unsafe { pd.reg_mr(ptr, len, ptr as u64, access) }?;
         Ok(Registered {
             mr,
@@ -91,7 +93,8 @@ impl Registered {
     }
 }
 
-/// Local memory: a byte slice as long as you hold it. Posting moves it away, the completion gives it back.
+/// Local memory: a byte slice as long as you hold it. Posting moves it away, the completion gives
+/// it back.
 /// ```compile_fail,E0382
 /// # fn f(qp: rnic::QueuePair, mut buffer: rnic::Buffer) {
 /// qp.post_recv(buffer, 0);
@@ -99,8 +102,9 @@ impl Registered {
 /// # }
 /// ```
 ///
-/// Like `BytesMut`, a buffer is one piece of a registration: [`Buffer::split_off`] and [`Buffer::split_to`] divide it
-/// without a copy, [`Buffer::unsplit`] puts neighbours together again. The registration ends with its last piece.
+/// Like `BytesMut`, a buffer is one piece of a registration: [`Buffer::split_off`] and
+/// [`Buffer::split_to`] divide it without a copy, [`Buffer::unsplit`] puts neighbours together
+/// again. The registration ends with its last piece.
 pub struct Buffer {
     region: Arc<Registered>,
     start: usize,
@@ -171,8 +175,9 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range is inside the storage and initialised; this piece owns it alone (split_off hands out
-        // disjoint ranges), and the NIC is not told of it before the buffer has moved into a work queue.
+        // SAFETY: the range is inside the storage and initialised; this piece owns it alone
+        // (split_off hands out disjoint ranges), and the NIC is not told of it before the buffer
+        // has moved into a work queue.
         unsafe { std::slice::from_raw_parts(self.ptr(), self.len) }
     }
 }
@@ -211,8 +216,8 @@ struct Shared {
 impl ReadableRegion {
     pub(crate) fn register(pd: &nic::Pd, buffer: Buffer) -> Result<ReadableRegion> {
         let (ptr, len) = (buffer.ptr(), buffer.len);
-        // SAFETY: the buffer moves into the region and is given back only after the registration has ended; without
-        // LOCAL_WRITE and REMOTE_WRITE nobody writes it meanwhile.
+        // SAFETY: the buffer moves into the region and is given back only after the registration
+        // has ended; without LOCAL_WRITE and REMOTE_WRITE nobody writes it meanwhile.
         let mr = unsafe { pd.reg_mr(ptr, len, ptr as u64, Access::REMOTE_READ) }?;
         Ok(ReadableRegion {
             inner: Arc::new(Shared { mr, buffer }),
@@ -228,8 +233,8 @@ impl ReadableRegion {
         }
     }
 
-    /// Ends the registration and gives the buffer back: peers that read it from now on get a remote access error.
-    /// Other clones of the handle must be gone, else this one is returned.
+    /// Ends the registration and gives the buffer back: peers that read it from now on get a remote
+    /// access error. Other clones of the handle must be gone, else this one is returned.
     pub fn reclaim(self) -> std::result::Result<Buffer, ReadableRegion> {
         let shared = Arc::try_unwrap(self.inner).map_err(|inner| ReadableRegion { inner })?;
         shared.mr.deregister();
@@ -252,9 +257,9 @@ impl std::fmt::Debug for ReadableRegion {
 
 /// Memory that peers may write (and read, and change by atomics) at any moment.
 ///
-/// There are no slices of it: bytes are copied out and in, words are loaded and stored atomically. What a copy sees
-/// while a peer writes is some mixture of old and new bytes; to know that a write is complete, let the peer use an
-/// immediate or a message after it, or poll the last word.
+/// There are no slices of it: bytes are copied out and in, words are loaded and stored atomically.
+/// What a copy sees while a peer writes is some mixture of old and new bytes; to know that a write
+/// is complete, let the peer use an immediate or a message after it, or poll the last word.
 #[derive(Clone)]
 pub struct WritableRegion {
     inner: Arc<Registered>,
@@ -317,8 +322,9 @@ impl WritableRegion {
         let words = rest.len() / 8;
         let (middle, last) = rest.split_at_mut(words * 8);
         for (i, word) in middle.chunks_exact_mut(8).enumerate() {
-            // SAFETY: head + 8 * (i + 1) <= the length that `check` saw; the address is a multiple of 8. Peers write
-            // through the engine; words are read atomically so that no reference to changing bytes exists.
+            // SAFETY: head + 8 * (i + 1) <= the length that `check` saw; the address is a multiple
+            // of 8. Peers write through the engine; words are read atomically so that no reference
+            // to changing bytes exists.
             let value = unsafe { AtomicU64::from_ptr(from.add(head + 8 * i).cast()) }
                 .load(Ordering::Relaxed);
             word.copy_from_slice(&value.to_ne_bytes());
@@ -331,7 +337,8 @@ impl WritableRegion {
         Ok(())
     }
 
-    /// Copies `bytes` in at `offset`. A peer that writes the same range at the same time leaves a mixture.
+    /// Copies `bytes` in at `offset`. A peer that writes the same range at the same time leaves a
+    /// mixture.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.check("copy into a writable region", offset, bytes.len())?;
         fence(Ordering::Release);
@@ -381,14 +388,15 @@ impl WritableRegion {
                 "words are loaded and stored at multiples of 8, not at {offset}"
             )));
         }
-        // SAFETY: inside the storage, aligned (storage is page aligned), and alive as long as `self`. Everybody else
-        // reaches these bytes atomically or through the engine.
+        // SAFETY: inside the storage, aligned (storage is page aligned), and alive as long as
+        // `self`. Everybody else reaches these bytes atomically or through the engine.
         Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 }
 
 fn load_byte(base: *mut u8, offset: usize) -> u8 {
-    // SAFETY: callers pass a range that `check` has seen; bytes are accessed atomically because peers may write.
+    // SAFETY: callers pass a range that `check` has seen; bytes are accessed atomically because
+    // peers may write.
     unsafe { AtomicU8::from_ptr(base.add(offset)) }.load(Ordering::Relaxed)
 }
 

@@ -4,7 +4,8 @@ use crate::{Context, Rc, SendRequest};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a queue pair took and nobody polled goes with it, also when its completion has an event that nobody has fetched.
+/// What a queue pair took and nobody polled goes with it, also when its completion has an event
+/// that nobody has fetched.
 #[test]
 fn a_receive_behind_an_event_that_nobody_fetched_goes_with_its_queue_pair() {
     let context = Context::open().expect("the device opens");

@@ -1,4 +1,5 @@
-//! SQD: the send queue comes to rest, attributes change, and it goes on (IBTA vol. 1, 10.3.1 "Send Queue Drain").
+//! SQD: the send queue comes to rest, attributes change, and it goes on (IBTA vol. 1, 10.3.1 "Send
+//! Queue Drain").
 
 use super::{Rc, RcAttr, State};
 use crate::{Host, QpEvent};
@@ -19,8 +20,8 @@ pub(crate) enum Drain {
 }
 
 impl Rc {
-    /// Enters SQD: WQEs whose first packet left are finished, no other starts. `notify`: the end of that is
-    /// [`QpEvent::SendQueueDrained`], at once if nothing is under way.
+    /// Enters SQD: WQEs whose first packet left are finished, no other starts. `notify`: the end of
+    /// that is [`QpEvent::SendQueueDrained`], at once if nothing is under way.
     pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
         if self.state == State::Rts {
             self.requester.halted = true;
@@ -40,8 +41,8 @@ impl Rc {
         self.drain = Drain::No;
     }
 
-    /// Changes what may change once the send queue is drained: timeout, retries, rights, READs and atomics in both
-    /// directions, and how much may be under way on the new path.
+    /// Changes what may change once the send queue is drained: timeout, retries, rights, READs and
+    /// atomics in both directions, and how much may be under way on the new path.
     pub fn retune(&mut self, attr: RcAttr) {
         self.update(attr);
         let own = &mut self.shared.attr;

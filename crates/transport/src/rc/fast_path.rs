@@ -1,9 +1,9 @@
-//! The fast path of the usual short message: a SEND of one packet that is posted while nothing waits before it, one
-//! that comes as expected and finds its receive, and its ACK on either side. An atomic and its answer likewise; and other requests of
-//! one packet leave as they are posted.
+//! The fast path of the usual short message: a SEND of one packet that is posted while nothing
+//! waits before it, one that comes as expected and finds its receive, and its ACK on either side.
+//! An atomic and its answer likewise; and other requests of one packet leave as they are posted.
 //!
-//! All do what the general way does, of which nearly all is decided beforehand. Whatever is not usual is left to that
-//! one as if it had not been tried here.
+//! All do what the general way does, of which nearly all is decided beforehand. Whatever is not
+//! usual is left to that one as if it had not been tried here.
 
 use super::{Failure, Rc, Requester, Role, Shared, State};
 use crate::output::Output;
@@ -11,8 +11,9 @@ use crate::{Asks, Host, PacketSink, SendWqe, ShortSend, Time};
 use rnic_wire::{Bth, Usual};
 
 impl Rc {
-    /// Sends a short message and queues it as sent, if it may leave at once. False: nothing was done, and it is one for
-    /// [`Rc::post_fast`] or [`Rc::post_send`]. `asks` is for one that is not signaled, where it can be as said.
+    /// Sends a short message and queues it as sent, if it may leave at once. False: nothing was
+    /// done, and it is one for [`Rc::post_fast`] or [`Rc::post_send`]. `asks` is for one that is
+    /// not signaled, where it can be as said.
     #[inline(always)]
     pub fn post_short<H: Host, S: PacketSink>(
         &mut self,
@@ -28,8 +29,9 @@ impl Rc {
                 .transmit_short(now, short, asks, &mut self.shared, host, sink)
     }
 
-    /// [`Rc::post_send`], and lets the WQE leave at once if it is one packet, whose turn it is, and may not do without. False: it is left to
-    /// [`Rc::poll_transmit`]; if it cannot be sent, the queue pair may have failed.
+    /// [`Rc::post_send`], and lets the WQE leave at once if it is one packet, whose turn it is, and
+    /// may not do without. False: it is left to [`Rc::poll_transmit`]; if it cannot be sent, the
+    /// queue pair may have failed.
     #[inline]
     pub fn post_fast<H: Host, S: PacketSink>(
         &mut self,
@@ -55,14 +57,15 @@ impl Rc {
         }
     }
 
-    /// Does what was just posted, a WRITE or READ that is alone in its queue and needs no packets. False: nothing was done, and it
-    /// is left to [`Rc::poll_transmit`].
+    /// Does what was just posted, a WRITE or READ that is alone in its queue and needs no packets.
+    /// False: nothing was done, and it is left to [`Rc::poll_transmit`].
     #[inline]
     pub fn execute_fast<H: Host>(&mut self, host: &mut H) -> bool {
         self.state == State::Rts && self.requester.execute_lone(&mut self.shared, host)
     }
 
-    /// [`Rc::handle_packet`] of such a packet. False: it is not the usual one, and nothing was done.
+    /// [`Rc::handle_packet`] of such a packet. False: it is not the usual one, and nothing was
+    /// done.
     #[inline]
     pub fn take_fast<H: Host>(
         &mut self,
@@ -112,8 +115,9 @@ impl Rc {
         true
     }
 
-    /// [`Rc::poll_transmit`] where the answer to an atomic, or to a READ of one packet, is all that there is to say. False: it is not, or it
-    /// may not leave so, and nothing was done; or the queue pair has failed.
+    /// [`Rc::poll_transmit`] where the answer to an atomic, or to a READ of one packet, is all that
+    /// there is to say. False: it is not, or it may not leave so, and nothing was done; or the
+    /// queue pair has failed.
     #[inline]
     pub fn answer_fast<H: Host, S: PacketSink>(&mut self, host: &mut H, sink: &mut S) -> bool {
         let may = matches!(self.state, State::RtrCommunicating | State::Rts)
@@ -130,8 +134,8 @@ impl Rc {
         !self.wants_transmit() && !self.is_error()
     }
 
-    /// [`Rc::poll_transmit`] where an ACK is all that there is to say. False: it is not, or the ACK may not leave as a short packet,
-    /// and nothing was done.
+    /// [`Rc::poll_transmit`] where an ACK is all that there is to say. False: it is not, or the ACK
+    /// may not leave as a short packet, and nothing was done.
     #[inline]
     pub fn acknowledge_fast<H: Host, S: PacketSink>(&mut self, host: &H, sink: &mut S) -> bool {
         matches!(self.state, State::RtrCommunicating | State::Rts)

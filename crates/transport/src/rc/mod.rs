@@ -1,5 +1,5 @@
-//! The reliable connected transport service, and the extended one (XRC, IBTA vol. 1, annex A14), whose two ends are a
-//! requester and a responder.
+//! The reliable connected transport service, and the extended one (XRC, IBTA vol. 1, annex A14),
+//! whose two ends are a requester and a responder.
 
 mod drain;
 mod fast_path;
@@ -81,30 +81,32 @@ pub struct RcAttr {
     pub remote_atomic: bool,
     /// QP access flags: FLUSH to these placements allowed.
     pub flush: Placement,
-    /// Bytes of requests that may be unacknowledged: what the peer's receive buffer is trusted to hold.
+    /// Bytes of requests that may be unacknowledged: what the peer's receive buffer is trusted to
+    /// hold.
     pub window_bytes: u32,
 }
 
 /// One RC queue pair: a requester and a responder that share a peer.
 ///
 /// # Drive contract
-/// * [`Rc::receive_ready`] on RTR, [`Rc::send_ready`] on RTS, [`Rc::drain`] on SQD and [`Rc::resume`] after it,
-///   [`Rc::reset`] on RESET.
+/// * [`Rc::receive_ready`] on RTR, [`Rc::send_ready`] on RTS, [`Rc::drain`] on SQD and
+///   [`Rc::resume`] after it, [`Rc::reset`] on RESET.
 /// * [`Rc::post_send`] queues a WQE; nothing leaves before [`Rc::poll_transmit`].
 /// * [`Rc::handle_packet`] takes one packet whose ICRC, address and P_Key the caller has checked.
-/// * After any of these calls, call [`Rc::poll_transmit`] until [`Rc::wants_transmit`] is false or the sink is full,
-///   then read [`Rc::next_timeout`]: every call may have changed it.
+/// * After any of these calls, call [`Rc::poll_transmit`] until [`Rc::wants_transmit`] is false or
+///   the sink is full, then read [`Rc::next_timeout`]: every call may have changed it.
 /// * When that instant has come, call [`Rc::handle_timeout`], then poll again.
-/// * A fatal condition moves the queue pair to ERR by itself ([`Rc::is_error`] turns true within the call) with all
-///   queues flushed through the host in order: first the failing WQE with its status, then the rest, send queue and
-///   receive queue, as `WorkRequestFlushed`.
+/// * A fatal condition moves the queue pair to ERR by itself ([`Rc::is_error`] turns true within
+///   the call) with all queues flushed through the host in order: first the failing WQE with its
+///   status, then the rest, send queue and receive queue, as `WorkRequestFlushed`.
 #[derive(Debug)]
 pub struct Rc {
     state: State,
     shared: Shared,
     requester: Requester,
     responder: Responder,
-    /// READ responses left no room for the requests that waited: these come first in the next batch.
+    /// READ responses left no room for the requests that waited: these come first in the next
+    /// batch.
     requests_first: bool,
     drain: Drain,
 }
@@ -203,8 +205,8 @@ impl Rc {
         self.state = State::Rtr;
     }
 
-    /// Enters RTS (again): the requester may send. Fields of the requester in `attr` (sq_psn, timeout, retry_cnt,
-    /// rnr_retry, max_rd_atomic) take effect.
+    /// Enters RTS (again): the requester may send. Fields of the requester in `attr` (sq_psn,
+    /// timeout, retry_cnt, rnr_retry, max_rd_atomic) take effect.
     pub fn send_ready(&mut self, attr: RcAttr) {
         self.set_attr(attr);
         self.requester.start(&self.shared);
@@ -229,7 +231,8 @@ impl Rc {
         self.requester.try_reserve(most)
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay.
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's
+    /// memory stay.
     pub fn reset(&mut self) {
         let counters = self.shared.counters;
         let requester = core::mem::take(&mut self.requester);
@@ -238,8 +241,8 @@ impl Rc {
         self.shared.counters = counters;
     }
 
-    /// Moves to ERR (verb or fatal event) and flushes both queues in order. Idempotent; also called after WQEs were
-    /// posted in ERR to flush them.
+    /// Moves to ERR (verb or fatal event) and flushes both queues in order. Idempotent; also called
+    /// after WQEs were posted in ERR to flush them.
     pub fn fail<H: Host>(&mut self, host: &mut H) {
         if self.state != State::Error {
             self.responder.drop_answers();
@@ -247,7 +250,8 @@ impl Rc {
         self.enter_error(host);
     }
 
-    /// ERR with the answers that are still queued: what the responder has to say of its own failure.
+    /// ERR with the answers that are still queued: what the responder has to say of its own
+    /// failure.
     fn enter_error<H: Host>(&mut self, host: &mut H) {
         let entered = self.state != State::Error;
         self.state = State::Error;
@@ -289,14 +293,15 @@ impl Rc {
         self.requester.post(wqe, &self.shared);
     }
 
-    /// WQEs posted and not yet retired from the send queue. A WQE retires when it is acknowledged, in order, signaled
-    /// or not; the rule of real hardware, where an unsignaled one keeps its place until a later completion is polled,
-    /// is the caller's.
+    /// WQEs posted and not yet retired from the send queue. A WQE retires when it is acknowledged,
+    /// in order, signaled or not; the rule of real hardware, where an unsignaled one keeps its
+    /// place until a later completion is polled, is the caller's.
     pub fn sends_outstanding(&self) -> u32 {
         u32::try_from(self.requester.outstanding()).unwrap_or(u32::MAX)
     }
 
-    /// A receive was taken from the host and is not complete: RESET forgets it without a completion.
+    /// A receive was taken from the host and is not complete: RESET forgets it without a
+    /// completion.
     pub fn holds_receive(&self) -> bool {
         self.responder.holds_receive()
     }
@@ -343,8 +348,8 @@ impl Rc {
         }
     }
 
-    /// Another process has executed, or refused, the request in `packet`, which [`Rc::handle_packet`] had left because
-    /// of [`Host::srq_is_elsewhere`].
+    /// Another process has executed, or refused, the request in `packet`, which
+    /// [`Rc::handle_packet`] had left because of [`Host::srq_is_elsewhere`].
     pub fn executed_elsewhere<H: Host>(
         &mut self,
         packet: &Packet<'_>,
@@ -409,10 +414,11 @@ impl Rc {
         }
     }
 
-    /// Emits packets until there is nothing to send now, `budget` bytes of packets were emitted (the packet that
-    /// crosses that line is the last), or the sink is full. Answers come before requests, except that a stream of READ
-    /// responses takes no more than about half of a batch from requests that wait. Local faults found here complete
-    /// the WQE in error. Gives what that took of the budget.
+    /// Emits packets until there is nothing to send now, `budget` bytes of packets were emitted
+    /// (the packet that crosses that line is the last), or the sink is full. Answers come before
+    /// requests, except that a stream of READ responses takes no more than about half of a batch
+    /// from requests that wait. Local faults found here complete the WQE in error. Gives what that
+    /// took of the budget.
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
@@ -440,7 +446,8 @@ impl Rc {
     }
 
     /// As [`Rc::poll_transmit`], but an ACK that is all the responder has to say stays owed, and
-    /// [`Rc::wants_transmit`] true: the caller is in a hurry with a request and will be back at once.
+    /// [`Rc::wants_transmit`] true: the caller is in a hurry with a request and will be back at
+    /// once.
     pub fn poll_requests<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
@@ -462,8 +469,8 @@ impl Rc {
         self.requester.share_window(shared);
     }
 
-    /// Several packets cost little more than one by the way that they take, or each the same: short READs and atomics then wait for others, if as
-    /// many as may be are under way.
+    /// Several packets cost little more than one by the way that they take, or each the same: short
+    /// READs and atomics then wait for others, if as many as may be are under way.
     pub fn send_in_trains(&mut self, trains: bool) {
         self.requester.send_in_trains(trains);
     }
@@ -495,8 +502,8 @@ impl Rc {
         self.state == State::Rts && self.requester.can_send(&self.shared)
     }
 
-    /// From now on no request leaves, or they may again. What is under way goes on: one packet may still leave to ask for the answer. So
-    /// does the responder.
+    /// From now on no request leaves, or they may again. What is under way goes on: one packet may
+    /// still leave to ask for the answer. So does the responder.
     pub fn hold_back(&mut self, held: bool) {
         self.requester.hold_back(held);
     }
@@ -511,7 +518,8 @@ impl Rc {
         self.requester.silences
     }
 
-    /// An answer is awaited, in time for the ACK timeout: also where what is under way is asked about, or is about to be.
+    /// An answer is awaited, in time for the ACK timeout: also where what is under way is asked
+    /// about, or is about to be.
     #[inline]
     pub fn awaits_answer(&self) -> bool {
         self.requester.timers.is_set(timer::Timer::AckTimeout)
@@ -523,14 +531,16 @@ impl Rc {
         self.requester.acknowledged()
     }
 
-    /// The ACK timeout is over at `now`: before [`Rc::handle_timeout`] is called, [`Rc::peer_stopped`] is to be told whether
-    /// the peer can answer at all, where the device can find that out.
+    /// The ACK timeout is over at `now`: before [`Rc::handle_timeout`] is called,
+    /// [`Rc::peer_stopped`] is to be told whether the peer can answer at all, where the device can
+    /// find that out.
     pub fn answer_is_overdue(&self, now: Time) -> bool {
         self.requester.timers.is_due(timer::Timer::AckTimeout, now)
     }
 
-    /// The peer's process is stopped, or is not. While it is, the ACK timeout costs no retry and nothing is sent again; when it
-    /// is not any more, and still silent at the next ACK timeout, everything is, once, without one.
+    /// The peer's process is stopped, or is not. While it is, the ACK timeout costs no retry and
+    /// nothing is sent again; when it is not any more, and still silent at the next ACK timeout,
+    /// everything is, once, without one.
     pub fn peer_stopped(&mut self, stopped: bool) {
         self.requester.peer_stopped(stopped);
     }
@@ -545,7 +555,8 @@ impl Rc {
         self.responder.owes_only_ack()
     }
 
-    /// A WQE that is signaled is expected to be posted soon, or not: what is in the queue need not ask for acknowledges of its own.
+    /// A WQE that is signaled is expected to be posted soon, or not: what is in the queue need not
+    /// ask for acknowledges of its own.
     #[inline]
     pub fn expect_more(&mut self, more: bool) {
         self.requester.more = more;
@@ -557,8 +568,8 @@ impl Rc {
         self.requester.bytes_in_flight() > 0 && self.requester.timers.next().is_some()
     }
 
-    /// What was posted last is a short WRITE or READ, and nothing is under way or waits that needs packets: it may be done in
-    /// a row with others ([`Host::execute_row`]).
+    /// What was posted last is a short WRITE or READ, and nothing is under way or waits that needs
+    /// packets: it may be done in a row with others ([`Host::execute_row`]).
     #[inline]
     pub fn waits_for_row(&self) -> bool {
         self.state == State::Rts && self.requester.waits_for_row(&self.shared)

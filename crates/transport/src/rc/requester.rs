@@ -1,21 +1,23 @@
 //! The requester: the send queue and where in it the peer and the wire are.
 //!
 //! # Positions
-//! Packets are numbered by 64-bit *positions* from the first one of the connection; the PSN is the position plus a
-//! base, modulo 2^24. Every WQE gets a range of positions when its first packet leaves. Three [`Mark`]s cut the line:
-//! all before `una` is acknowledged, `nxt` is sent next (it moves back when packets must be sent again), all before
-//! `max` was sent at least once. A mark carries beside its position the running totals that the limits are about, so
-//! that the bytes in flight are the difference of two marks and never counted twice.
+//! Packets are numbered by 64-bit *positions* from the first one of the connection; the PSN is the
+//! position plus a base, modulo 2^24. Every WQE gets a range of positions when its first packet
+//! leaves. Three [`Mark`]s cut the line: all before `una` is acknowledged, `nxt` is sent next (it
+//! moves back when packets must be sent again), all before `max` was sent at least once. A mark
+//! carries beside its position the running totals that the limits are about, so that the bytes in
+//! flight are the difference of two marks and never counted twice.
 //!
 //! # Long READs
-//! Nothing but the requester's restraint keeps READ responses from overrunning its receive buffer, and a lost one costs
-//! all that follow it. So a READ longer than the window is asked for in pieces of a window each: for the responder they
-//! are READs of their own, each counted against `max_rd_atomic`; for the application it is one.
+//! Nothing but the requester's restraint keeps READ responses from overrunning its receive buffer,
+//! and a lost one costs all that follow it. So a READ longer than the window is asked for in pieces
+//! of a window each: for the responder they are READs of their own, each counted against
+//! `max_rd_atomic`; for the application it is one.
 //!
 //! # Completion rules
-//! A WQE leaves the queue when it is acknowledged (SEND, WRITE) or when its last response has been stored (READ,
-//! atomic), and only from the front: completions come in the order of posting. A signaled one makes a completion, an
-//! unsignaled one none, a failing one always one.
+//! A WQE leaves the queue when it is acknowledged (SEND, WRITE) or when its last response has been
+//! stored (READ, atomic), and only from the front: completions come in the order of posting. A
+//! signaled one makes a completion, an unsignaled one none, a failing one always one.
 
 mod ack;
 mod admit;
@@ -107,7 +109,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Becomes what was posted. Inlined, with what calls it, since each call would copy the work request once more.
+    /// Becomes what was posted. Inlined, with what calls it, since each call would copy the work
+    /// request once more.
     #[inline(always)]
     fn set(&mut self, wqe: SendWqe, mtu: u32) {
         let kind = match wqe.op {
@@ -217,7 +220,8 @@ const NOT_STARTED: Mark = Mark {
     read: 0,
 };
 
-/// An answer ahead of the awaited response was seen: that response is lost, and was asked for again.
+/// An answer ahead of the awaited response was seen: that response is lost, and was asked for
+/// again.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     /// The awaited position.
@@ -251,7 +255,8 @@ pub(crate) struct Requester {
     scatter: SgCursor,
     /// Bytes of the front WQE that were executed without packets.
     executed: u32,
-    /// What the peer acknowledges behind this position it has taken from this connection, as it is addressed now.
+    /// What the peer acknowledges behind this position it has taken from this connection, as it is
+    /// addressed now.
     known_from: u64,
     /// The current WQE waits for acknowledgements, so that it can be executed without packets.
     holding: bool,
@@ -399,8 +404,8 @@ impl Requester {
         self.nxt.pos > self.una.pos
     }
 
-    /// Moves `una` up to `limit` over SENDs and WRITEs, retiring those that end before it; stops at a READ or atomic,
-    /// which only its own response ends. The caller has checked `limit <= max`.
+    /// Moves `una` up to `limit` over SENDs and WRITEs, retiring those that end before it; stops at
+    /// a READ or atomic, which only its own response ends. The caller has checked `limit <= max`.
     ///
     /// Returns whether it got to `limit`.
     fn acknowledge_before<H: Host>(
@@ -467,7 +472,8 @@ impl Requester {
         self.trains.left(self.pieces.len(), most);
     }
 
-    /// The peer got further than `before`: retry counters start afresh, and so does the ACK timeout.
+    /// The peer got further than `before`: retry counters start afresh, and so does the ACK
+    /// timeout.
     fn progress(&mut self, before: Mark, now: Time, sh: &Shared) {
         if self.nxt.pos < self.una.pos {
             self.nxt = self.una;

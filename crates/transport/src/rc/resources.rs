@@ -1,5 +1,6 @@
-//! The responder's resources: READs and atomics it executed, so that a repeated request can be answered again without
-//! being executed again, and the answers it still owes (IBTA 9.4.5, 9.7.5.1.1).
+//! The responder's resources: READs and atomics it executed, so that a repeated request can be
+//! answered again without being executed again, and the answers it still owes (IBTA 9.4.5,
+//! 9.7.5.1.1).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -130,8 +131,8 @@ impl Resources {
         };
     }
 
-    /// Makes room for one more request by forgetting the oldest; false if that one has not been answered yet, or there
-    /// is no room at all: the requester then exceeds what was agreed.
+    /// Makes room for one more request by forgetting the oldest; false if that one has not been
+    /// answered yet, or there is no room at all: the requester then exceeds what was agreed.
     pub(crate) fn make_room(&mut self) -> bool {
         if self.capacity == 0 {
             return false;
@@ -192,7 +193,8 @@ impl Resources {
         self.remember(resource, Body::Atomic(original));
     }
 
-    /// The newest resource that `psn` belongs to: an old one may have had the same PSN a turn of the circle ago.
+    /// The newest resource that `psn` belongs to: an old one may have had the same PSN a turn of
+    /// the circle ago.
     fn find(&self, psn: Psn) -> Option<(usize, Resource)> {
         let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
         let newest_first = newer.iter().enumerate().rev();
@@ -210,8 +212,8 @@ impl Resources {
             .map(|(slot, r)| (slot, *r))
     }
 
-    /// A READ request for a PSN that was executed before: answers it again from there. False if it is no part of what
-    /// was granted then.
+    /// A READ request for a PSN that was executed before: answers it again from there. False if it
+    /// is no part of what was granted then.
     pub(crate) fn replay_read(&mut self, psn: Psn, reth: Reth, mtu: u32) -> bool {
         let Some((slot, resource)) = self.find(psn) else {
             return false;
@@ -228,8 +230,8 @@ impl Resources {
         }
         match self.answers.iter_mut().find(|answer| answer.slot == slot) {
             Some(answer) => {
-                // Being answered: starts again from `psn` if it is past it, else comes to it anyway, and to its end, which a
-                // repetition of the front part would not.
+                // Being answered: starts again from `psn` if it is past it, else comes to it
+                // anyway, and to its end, which a repetition of the front part would not.
                 let past = answer.psn.distance_from(psn);
                 if past <= 0 {
                     let until =
@@ -257,7 +259,8 @@ impl Resources {
         true
     }
 
-    /// An atomic request for a PSN that was executed before: answers it again. False if no result is remembered.
+    /// An atomic request for a PSN that was executed before: answers it again. False if no result
+    /// is remembered.
     pub(crate) fn replay_atomic(&mut self, psn: Psn) -> bool {
         let Some((slot, resource)) = self.find(psn) else {
             return false;

@@ -1,8 +1,9 @@
 //! The responder: executes the peer's requests in the order of their PSNs and answers them.
 //!
-//! A request is expected (its PSN is the next), past (executed before: answered again, not executed again) or future
-//! (something was lost: one NAK asks for it). Answers leave in the order of PSNs: READ responses are made from memory
-//! when they are sent; ACKs of requests taken between two calls of `poll_transmit` become one.
+//! A request is expected (its PSN is the next), past (executed before: answered again, not executed
+//! again) or future (something was lost: one NAK asks for it). Answers leave in the order of PSNs:
+//! READ responses are made from memory when they are sent; ACKs of requests taken between two calls
+//! of `poll_transmit` become one.
 
 mod answer;
 mod atomic;
@@ -154,8 +155,8 @@ impl Refusal {
         }
     }
 
-    /// The key that a SEND should have invalidated cannot be. Linux too gives the receive this status; hardware and
-    /// IBTA send the NAK.
+    /// The key that a SEND should have invalidated cannot be. Linux too gives the receive this
+    /// status; hardware and IBTA send the NAK.
     fn invalidate(_: RemoteFault) -> Refusal {
         Refusal::Fatal(Fatal {
             code: NakCode::RemoteAccessError,
@@ -178,7 +179,8 @@ pub(crate) struct Responder {
     msn: u32,
     inbound: Inbound,
     receive: Option<Receiving>,
-    /// PSN of the last SEND or WRITE packet taken: what an ACK may name. READs and atomics have answers of their own.
+    /// PSN of the last SEND or WRITE packet taken: what an ACK may name. READs and atomics have
+    /// answers of their own.
     last_taken: Psn,
     resources: Resources,
     ack: Option<Psn>,
@@ -214,7 +216,8 @@ impl Responder {
         self.expected
     }
 
-    /// Takes a request. An error has been recorded as a NAK to send; the caller moves the queue pair to ERR.
+    /// Takes a request. An error has been recorded as a NAK to send; the caller moves the queue
+    /// pair to ERR.
     #[inline]
     pub(crate) fn handle_request<H: Host>(
         &mut self,
@@ -238,8 +241,8 @@ impl Responder {
         Ok(())
     }
 
-    /// The first pieces of a packet that spans several PSNs were executed before, from packets that were cut otherwise: the
-    /// others are expected. All of it is acknowledged.
+    /// The first pieces of a packet that spans several PSNs were executed before, from packets that
+    /// were cut otherwise: the others are expected. All of it is acknowledged.
     #[cold]
     fn partly_past<H: Host>(
         &mut self,
@@ -302,8 +305,8 @@ impl Responder {
         }
     }
 
-    /// A packet that spans several PSNs was refused: what the wire would have needed packets for is taken packet by packet, and
-    /// those before the one that is refused are executed.
+    /// A packet that spans several PSNs was refused: what the wire would have needed packets for is
+    /// taken packet by packet, and those before the one that is refused are executed.
     #[cold]
     fn take_apart<H: Host>(
         &mut self,
@@ -387,7 +390,8 @@ impl Responder {
         }
     }
 
-    /// The payload of the expected request cannot be had: all is as if it had not come, and it is asked for at once.
+    /// The payload of the expected request cannot be had: all is as if it had not come, and it is
+    /// asked for at once.
     #[cold]
     fn lost<H: Host>(
         &mut self,
@@ -465,8 +469,9 @@ impl Responder {
         if !known {
             sh.counters.dropped += 1;
         }
-        // An answer acknowledges all before it. An ACK for that in the middle of the answer would not be in the order of
-        // PSNs, and Linux's requester takes the READ for done (docs/interop.md).
+        // An answer acknowledges all before it. An ACK for that in the middle of the answer would
+        // not be in the order of PSNs, and Linux's requester takes the READ for done
+        // (docs/interop.md).
         let last = self.resources.answers.back().map(|answer| answer.psn);
         self.ack = self
             .ack
@@ -489,15 +494,17 @@ impl Responder {
         }
     }
 
-    /// The expected request came. A NAK that was not sent yet is still needed if packets behind it were dropped.
+    /// The expected request came. A NAK that was not sent yet is still needed if packets behind it
+    /// were dropped.
     #[cold]
     fn caught_up(&mut self) {
         match self.nak {
             Some(Nak::Sequence { ahead }) if !ahead.is_before(self.expected) => {}
             nak => {
-                // What a NAK asked for has come. Linux's requester takes nothing but an ACK for progress: a NAK costs it a
-                // retry, although it acknowledges all packets before, so that it gave up where many are reordered. So the next NAK,
-                // for a gap behind it in the same batch, does not stand for the ACK.
+                // What a NAK asked for has come. Linux's requester takes nothing but an ACK for
+                // progress: a NAK costs it a retry, although it acknowledges all packets before, so
+                // that it gave up where many are reordered. So the next NAK, for a gap behind it in
+                // the same batch, does not stand for the ACK.
                 let asked = nak.is_none() && self.silence == Silence::Sequence;
                 if asked && self.last_taken.next() == self.expected {
                     self.ack = Some(self.last_taken);
@@ -524,14 +531,16 @@ impl Responder {
         }
     }
 
-    /// Enters ERR: flushes the receive WQE in use and the receive queue (an SRQ keeps its receives).
+    /// Enters ERR: flushes the receive WQE in use and the receive queue (an SRQ keeps its
+    /// receives).
     pub(crate) fn flush<H: Host>(&mut self, sh: &Shared, host: &mut H) {
         self.inbound = Inbound::Idle;
         self.end_receive(None, sh, host);
         flush_receives(sh.attr.qpn, sh.attr.dest_qpn, false, host);
     }
 
-    /// Drops the answers that were not sent yet, except an ACK of what was executed and needs no other answer before.
+    /// Drops the answers that were not sent yet, except an ACK of what was executed and needs no
+    /// other answer before.
     pub(crate) fn drop_answers(&mut self) {
         if !self.resources.answers.is_empty() {
             self.resources.answers.clear();
@@ -629,7 +638,8 @@ fn confirmation(reth: Reth) -> Reth {
     Reth { dma_len: 0, ..reth }
 }
 
-/// The RETH of a request whose opcode has one; [`Packet::parse`] makes sure of it, other callers may not.
+/// The RETH of a request whose opcode has one; [`Packet::parse`] makes sure of it, other callers
+/// may not.
 fn reth_of(packet: &Packet<'_>) -> Result<Reth, Refusal> {
     packet.ext.reth.ok_or(Refusal::INVALID)
 }

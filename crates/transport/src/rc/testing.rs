@@ -43,7 +43,8 @@ pub(crate) struct Bench {
     pub(crate) elsewhere: bool,
     /// And the bytes of its memory have been fetched.
     pub(crate) at_hand: bool,
-    /// Parts of WRITEs and READs that are executed without packets before they are refused; `None`: nobody even asks.
+    /// Parts of WRITEs and READs that are executed without packets before they are refused; `None`:
+    /// nobody even asks.
     pub(crate) reach: Option<usize>,
     /// And it is known before.
     pub(crate) known: bool,
@@ -478,7 +479,8 @@ impl Fixture {
         sink.sent()
     }
 
-    /// Posts a SEND of `len` bytes that need not ask for an acknowledge. What left at once; `None`: it is not queued.
+    /// Posts a SEND of `len` bytes that need not ask for an acknowledge. What left at once; `None`:
+    /// it is not queued.
     pub(crate) fn post_short(&mut self, len: u32, signaled: bool) -> Option<Sent> {
         let short = ShortSend {
             wr_id: self.next_wr_id,

@@ -23,7 +23,8 @@ impl Timer {
 /// Of a timer that is not set.
 const NEVER: Time = Time(u64::MAX);
 
-/// Deadline of each [`Timer`]. Asked with every message: no options, whose order costs several times as much.
+/// Deadline of each [`Timer`]. Asked with every message: no options, whose order costs several
+/// times as much.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimerTable {
     deadlines: [Time; Timer::ALL.len()],

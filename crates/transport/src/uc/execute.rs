@@ -1,8 +1,10 @@
-//! RDMA WRITEs that need no packets, since the device reaches the peer's memory by itself ([`Host::execute`]).
+//! RDMA WRITEs that need no packets, since the device reaches the peer's memory by itself
+//! ([`Host::execute`]).
 //!
-//! As RC does it (`rc/requester/execute.rs`), but no ACK tells that what was sent before was executed. Only a path by memory knows that
-//! ([`PacketSink::all_executed`]), and only then is a WRITE done so: whatever comes before it came before it. One that the host
-//! refuses goes by packets, and is dropped without a word if something is wrong with it.
+//! As RC does it (`rc/requester/execute.rs`), but no ACK tells that what was sent before was
+//! executed. Only a path by memory knows that ([`PacketSink::all_executed`]), and only then is a
+//! WRITE done so: whatever comes before it came before it. One that the host refuses goes by
+//! packets, and is dropped without a word if something is wrong with it.
 
 use super::Uc;
 use crate::host::OneSided;

@@ -1,8 +1,9 @@
-//! The unreliable connected transport service: SEND and RDMA WRITE without acknowledgements (IBTA 9.8.2, 9.9.3).
+//! The unreliable connected transport service: SEND and RDMA WRITE without acknowledgements (IBTA
+//! 9.8.2, 9.9.3).
 //!
-//! A work request is done when its last packet was handed over. What the responder cannot take, because a packet was
-//! lost, no receive is posted, or a key or right is wrong, it drops message by message without a word, and goes on with
-//! the next one.
+//! A work request is done when its last packet was handed over. What the responder cannot take,
+//! because a packet was lost, no receive is posted, or a key or right is wrong, it drops message by
+//! message without a word, and goes on with the next one.
 
 mod execute;
 mod requester;
@@ -53,8 +54,9 @@ impl UcAttr {
 /// One UC queue pair.
 ///
 /// # Drive contract
-/// That of [`Rc`](crate::Rc), without timers: nothing is awaited. A send that fails flushes the send queue alone
-/// ([`Uc::is_send_error`]) until [`Uc::send_ready`] is called again; a receive that fails moves all to ERR.
+/// That of [`Rc`](crate::Rc), without timers: nothing is awaited. A send that fails flushes the
+/// send queue alone ([`Uc::is_send_error`]) until [`Uc::send_ready`] is called again; a receive
+/// that fails moves all to ERR.
 #[derive(Debug)]
 pub struct Uc {
     state: State,
@@ -95,7 +97,8 @@ impl Uc {
         self.state = State::Rtr;
     }
 
-    /// Enters RTS. `sq_psn` counts only when nothing was sent yet: after a send error the numbers go on.
+    /// Enters RTS. `sq_psn` counts only when nothing was sent yet: after a send error the numbers
+    /// go on.
     pub fn send_ready(&mut self, attr: UcAttr) {
         let resumed = self.state == State::SendError;
         self.attr = attr;
@@ -110,15 +113,16 @@ impl Uc {
         self.attr.remote_write = attr.remote_write;
     }
 
-    /// Enters SQD: a message whose first packet left is finished, no other starts. `notify`: the end of that is an event.
+    /// Enters SQD: a message whose first packet left is finished, no other starts. `notify`: the
+    /// end of that is an event.
     pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
         if self.state == State::Rts {
             self.sends.drain(notify, self.sent > 0, host);
         }
     }
 
-    /// It is in SQD, and its packets go another way, or come from another address, from now on: the peer may not take them, and does
-    /// not say so.
+    /// It is in SQD, and its packets go another way, or come from another address, from now on: the
+    /// peer may not take them, and does not say so.
     pub fn readdress(&mut self) {
         self.grants_outdated = true;
     }
@@ -141,8 +145,9 @@ impl Uc {
         self.sends.queue.try_reserve(most)
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay. Once connected, it
-    /// does no WRITE without packets any more: only the peer knows whether it takes the PSNs of the next connection.
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's
+    /// memory stay. Once connected, it does no WRITE without packets any more: only the peer knows
+    /// whether it takes the PSNs of the next connection.
     pub fn reset(&mut self) {
         *self = Uc {
             grants_outdated: self.grants_outdated || self.state != State::Reset,
@@ -157,7 +162,8 @@ impl Uc {
         &self.attr
     }
 
-    /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were posted in ERR.
+    /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were
+    /// posted in ERR.
     pub fn fail<H: Host>(&mut self, host: &mut H) {
         let entered = self.state != State::Error;
         self.state = State::Error;
@@ -192,7 +198,8 @@ impl Uc {
         self.responder.holds_receive()
     }
 
-    /// A packet would take a receive: it starts a SEND or ends a WRITE with immediate data, and none is in use.
+    /// A packet would take a receive: it starts a SEND or ends a WRITE with immediate data, and
+    /// none is in use.
     pub fn needs_receive(&self, packet: &Packet<'_>) -> bool {
         let opcode = packet.bth.opcode;
         match (opcode.service(), opcode.operation()) {
@@ -224,8 +231,8 @@ impl Uc {
         }
     }
 
-    /// Emits packets until there is nothing to send, `budget` bytes were emitted (the packet that crosses that line is
-    /// the last), or the sink is full. Gives what that took of the budget.
+    /// Emits packets until there is nothing to send, `budget` bytes were emitted (the packet that
+    /// crosses that line is the last), or the sink is full. Gives what that took of the budget.
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
         _now: Time,

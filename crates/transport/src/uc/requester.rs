@@ -29,7 +29,8 @@ impl Uc {
         }
     }
 
-    /// Emits the next packet; false if there is none, or no room for it. An error concerns the front WQE.
+    /// Emits the next packet; false if there is none, or no room for it. An error concerns the
+    /// front WQE.
     #[inline]
     fn transmit_one<H: Host, S: PacketSink>(
         &mut self,
@@ -125,8 +126,8 @@ impl Uc {
         }
     }
 
-    /// Emits at most so many packets of the middle of the front message, the first of which begins at `offset`; false: there is no
-    /// room.
+    /// Emits at most so many packets of the middle of the front message, the first of which begins
+    /// at `offset`; false: there is no room.
     #[inline]
     fn transmit_middles<H: Host, S: PacketSink>(
         &mut self,

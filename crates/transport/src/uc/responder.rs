@@ -1,8 +1,9 @@
 //! What arrives: messages whole or not at all, in order.
 //!
-//! A packet ahead of the expected PSN shows a loss: the message that was arriving is dropped, and the next FIRST or ONLY
-//! packet starts another (IBTA 9.8.2.2.1). InfiniBand neither repeats nor reorders packets, IP networks may: a packet
-//! from shortly before the expected PSN is a straggler and is ignored, or it would be taken twice or out of order.
+//! A packet ahead of the expected PSN shows a loss: the message that was arriving is dropped, and
+//! the next FIRST or ONLY packet starts another (IBTA 9.8.2.2.1). InfiniBand neither repeats nor
+//! reorders packets, IP networks may: a packet from shortly before the expected PSN is a straggler
+//! and is ignored, or it would be taken twice or out of order.
 
 use super::UcAttr;
 use crate::completion::vendor_err;
@@ -156,8 +157,8 @@ impl Responder {
                 self.inbound = Inbound::Idle;
                 Ok(())
             }
-            // What the wire would have needed packets for is taken packet by packet, and those before the one that is refused are
-            // executed.
+            // What the wire would have needed packets for is taken packet by packet, and those
+            // before the one that is refused are executed.
             Err(_) if may_be_taken_apart(operation, packet, attr) => {
                 let [front, back] = span::halves(operation, packet);
                 self.take(front.0, &front.1, attr, counters, host)?;

@@ -1,6 +1,8 @@
-//! The unreliable datagram transport service: messages of one packet, each to an address of its own (IBTA 9.8.3).
+//! The unreliable datagram transport service: messages of one packet, each to an address of its own
+//! (IBTA 9.8.3).
 //!
-//! In front of every message the receive gets 40 bytes: the network header it came with ([`UdPrefix`]).
+//! In front of every message the receive gets 40 bytes: the network header it came with
+//! ([`UdPrefix`]).
 
 use crate::completion::{Failure, vendor_err};
 use crate::output::Output;
@@ -17,7 +19,8 @@ use rnic_wire::{
     emit, header_len, pad_len,
 };
 
-/// With this bit a work request's queue key is that of the queue pair, which only the privileged may set (IBTA 10.2.5).
+/// With this bit a work request's queue key is that of the queue pair, which only the privileged
+/// may set (IBTA 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
 /// Attributes of a UD queue pair, as `ibv_modify_qp` sets them.
@@ -51,9 +54,10 @@ impl UdAttr {
 /// One UD queue pair.
 ///
 /// # Drive contract
-/// That of [`Rc`](crate::Rc), without timers. Packets leave by [`PacketSink::packet_to`]. A send that fails flushes the
-/// send queue alone ([`Ud::is_send_error`]) until [`Ud::send_ready`] is called again; a receive that is too small for its
-/// message, or whose memory is not accessible, completes with an error and moves all to ERR, as on hardware.
+/// That of [`Rc`](crate::Rc), without timers. Packets leave by [`PacketSink::packet_to`]. A send
+/// that fails flushes the send queue alone ([`Ud::is_send_error`]) until [`Ud::send_ready`] is
+/// called again; a receive that is too small for its message, or whose memory is not accessible,
+/// completes with an error and moves all to ERR, as on hardware.
 #[derive(Debug)]
 pub struct Ud {
     state: State,
@@ -85,7 +89,8 @@ impl Ud {
         self.state = State::Rtr;
     }
 
-    /// Enters RTS. `sq_psn` counts only when nothing was sent yet: after a send error the numbers go on.
+    /// Enters RTS. `sq_psn` counts only when nothing was sent yet: after a send error the numbers
+    /// go on.
     pub fn send_ready(&mut self, attr: UdAttr) {
         let resumed = self.state == State::SendError;
         self.attr = attr;
@@ -100,7 +105,8 @@ impl Ud {
         self.attr.qkey = attr.qkey;
     }
 
-    /// Enters SQD: no other message leaves, and as each is one packet, none is under way. `notify`: the end of that is an event.
+    /// Enters SQD: no other message leaves, and as each is one packet, none is under way. `notify`:
+    /// the end of that is an event.
     pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
         if self.state == State::Rts {
             self.sends.drain(notify, false, host);
@@ -125,7 +131,8 @@ impl Ud {
         self.sends.queue.try_reserve(most)
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay.
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's
+    /// memory stay.
     pub fn reset(&mut self) {
         *self = Ud {
             counters: self.counters,
@@ -134,7 +141,8 @@ impl Ud {
         };
     }
 
-    /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were posted in ERR.
+    /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were
+    /// posted in ERR.
     pub fn fail<H: Host>(&mut self, host: &mut H) {
         let entered = self.state != State::Error;
         self.state = State::Error;
@@ -176,8 +184,8 @@ impl Ud {
             && !matches!(self.state, State::Reset | State::Error)
     }
 
-    /// Takes one packet addressed to this queue pair, or to a multicast group that it is attached to; `prefix` is the
-    /// network header it came with.
+    /// Takes one packet addressed to this queue pair, or to a multicast group that it is attached
+    /// to; `prefix` is the network header it came with.
     pub fn handle_packet<H: Host>(
         &mut self,
         _now: Time,
@@ -271,8 +279,8 @@ impl Ud {
         Ok(())
     }
 
-    /// Emits datagrams until there is none, `budget` bytes were emitted (the packet that crosses that line is the last),
-    /// or the sink is full. Gives what that took of the budget.
+    /// Emits datagrams until there is none, `budget` bytes were emitted (the packet that crosses
+    /// that line is the last), or the sink is full. Gives what that took of the budget.
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
         _now: Time,
@@ -299,7 +307,8 @@ impl Ud {
         budget - out.left()
     }
 
-    /// Emits the next datagram; false if there is none, or no room for it. An error concerns the front WQE.
+    /// Emits the next datagram; false if there is none, or no room for it. An error concerns the
+    /// front WQE.
     #[inline]
     fn transmit_one<H: Host, S: PacketSink>(
         &mut self,

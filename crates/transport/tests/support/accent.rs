@@ -1,9 +1,11 @@
-//! Speaks RC with the accent of Linux's Soft-RoCE: what its responder does otherwise than IBTA says, put over a queue
-//! pair of ours from outside.
+//! Speaks RC with the accent of Linux's Soft-RoCE: what its responder does otherwise than IBTA
+//! says, put over a queue pair of ours from outside.
 //!
 //! * A READ repeated from the middle is answered MIDDLE ... LAST, not FIRST ... LAST.
-//! * It remembers of a READ only what lies behind the last repetition: an earlier part, asked for again, is dropped.
-//! * After an RNR NAK, the packets behind the refused one draw a NAK "PSN sequence error" for the same PSN.
+//! * It remembers of a READ only what lies behind the last repetition: an earlier part, asked for
+//!   again, is dropped.
+//! * After an RNR NAK, the packets behind the refused one draw a NAK "PSN sequence error" for the
+//!   same PSN.
 
 use rnic_wire::{
     Aeth, Bth, NakCode, Opcode, Operation, Packet, Psn, Service, Syndrome, emit, header_len,

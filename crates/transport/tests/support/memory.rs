@@ -1,13 +1,16 @@
-//! A device made of vectors: memory regions at invented addresses, queues, and a ledger of what a queue pair may touch.
+//! A device made of vectors: memory regions at invented addresses, queues, and a ledger of what a
+//! queue pair may touch.
 //!
-//! The production [`Host`] would let a queue pair touch any byte its keys allow. This one is stricter and remembers
-//! every transgression in [`Queues::violations`]:
-//! * local stores only inside the scatter lists of receives taken and not yet completed, and of READs and atomics
-//!   posted and not yet completed; local loads only inside the gather lists of uncompleted SENDs and WRITEs. So a byte
-//!   written beside a buffer, or into a buffer that was already handed back, is found even if it is overwritten later;
-//! * completions in posting order, each once, none skipped but successful unsignaled sends, and after the first error
-//!   nothing but flushes;
-//! * remote stores and atomics are listed in [`Queues::effects`] in the order in which they happened.
+//! The production [`Host`] would let a queue pair touch any byte its keys allow. This one is
+//! stricter and remembers every transgression in [`Queues::violations`]:
+//! * local stores only inside the scatter lists of receives taken and not yet completed, and of
+//!   READs and atomics posted and not yet completed; local loads only inside the gather lists of
+//!   uncompleted SENDs and WRITEs. So a byte written beside a buffer, or into a buffer that was
+//!   already handed back, is found even if it is overwritten later;
+//! * completions in posting order, each once, none skipped but successful unsignaled sends, and
+//!   after the first error nothing but flushes;
+//! * remote stores and atomics are listed in [`Queues::effects`] in the order in which they
+//!   happened.
 
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Misplaced, Pd, Piece, Pieces,

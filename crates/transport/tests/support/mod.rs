@@ -1,4 +1,5 @@
-//! The world around a queue pair in virtual time: memory, a peer, a network, and somebody who knows how it must end.
+//! The world around a queue pair in virtual time: memory, a peer, a network, and somebody who knows
+//! how it must end.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod accent;

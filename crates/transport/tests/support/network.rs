@@ -1,6 +1,8 @@
-//! A wire with a seed: packets as bytes under a real ICRC, lost, duplicated, delayed, overtaken and corrupted at random.
+//! A wire with a seed: packets as bytes under a real ICRC, lost, duplicated, delayed, overtaken and
+//! corrupted at random.
 //!
-//! It is IPv6 or IPv4. Over IPv4 the receiver does not see the identification, as with a socket, and checks as the link does.
+//! It is IPv6 or IPv4. Over IPv4 the receiver does not see the identification, as with a socket,
+//! and checks as the link does.
 
 use rnic_wire::{
     Bth, Flow, FlowIds, ICRC_LEN, IcrcContext, IcrcError, IcrcOk, Leeway, Operation, Packet,
@@ -21,8 +23,9 @@ pub struct Impairments {
     pub delay: Range<u64>,
     /// Nanoseconds added to reordered and duplicated packets.
     pub detour: Range<u64>,
-    /// How often one PSN of one direction may be harmed (lost, corrupted, overtaken) before it is let through. With a
-    /// bound below the retry counter every operation must succeed; without one, "retry exceeded" is a legal end.
+    /// How often one PSN of one direction may be harmed (lost, corrupted, overtaken) before it is
+    /// let through. With a bound below the retry counter every operation must succeed; without one,
+    /// "retry exceeded" is a legal end.
     pub harm_per_psn: Option<u8>,
 }
 
@@ -103,8 +106,8 @@ impl Network {
             next_id: rng.u16(..),
             last_sent: 0,
             source: PeerIds::default(),
-            // With corruption there would be none left soon. Until then one corrupted packet in 65,536 could pass, which a test that
-            // takes many seeds would see.
+            // With corruption there would be none left soon. Until then one corrupted packet in
+            // 65,536 could pass, which a test that takes many seeds would see.
             leeway: match impairments.corrupt > 0.0 {
                 true => Leeway::none(0),
                 false => Leeway::default(),
@@ -165,10 +168,11 @@ impl Network {
         id
     }
 
-    /// Sends a packet (BTH to last pad byte) to NIC `to`; gives the copies that will arrive: when, and what.
+    /// Sends a packet (BTH to last pad byte) to NIC `to`; gives the copies that will arrive: when,
+    /// and what.
     ///
-    /// One that goes by memory, with path MTU `mtu`, has no ICRC and is not corrupted; instead its payload may be gone when
-    /// it arrives.
+    /// One that goes by memory, with path MTU `mtu`, has no ICRC and is not corrupted; instead its
+    /// payload may be gone when it arrives.
     pub fn send(
         &mut self,
         now: u64,
@@ -356,8 +360,8 @@ fn harm_keys(to: usize, bytes: &[u8], by_memory: Option<PathMtu>) -> Vec<(usize,
         .collect()
 }
 
-/// What every packet that a queue pair emits must obey, whatever the situation (IBTA 9.2, 9.7.4.1.7), also on a path by memory
-/// that takes `most_payload` bytes a packet.
+/// What every packet that a queue pair emits must obey, whatever the situation (IBTA 9.2,
+/// 9.7.4.1.7), also on a path by memory that takes `most_payload` bytes a packet.
 ///
 /// # Errors
 /// The rule that was broken.

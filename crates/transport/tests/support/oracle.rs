@@ -1,10 +1,12 @@
-//! Who knows how it must end: turns a [`Scenario`] into work requests and into what both sides must see afterwards.
+//! Who knows how it must end: turns a [`Scenario`] into work requests and into what both sides must
+//! see afterwards.
 //!
-//! The operations of one direction happen at the responder in posting order, so they are simply executed here, one
-//! after the other, on copies of the memories. The four directions and queue pairs of a scenario own disjoint regions.
-//! Within a direction, ranges overlap at will. Only two orders are not given by RDMA: a READ or atomic against a later
-//! operation that uses what it brought home, and a READ against a later store to what it reads. Where a scenario has
-//! such a pair, the later operation gets a fence, so that a fence that does not hold shows as wrong bytes.
+//! The operations of one direction happen at the responder in posting order, so they are simply
+//! executed here, one after the other, on copies of the memories. The four directions and queue
+//! pairs of a scenario own disjoint regions. Within a direction, ranges overlap at will. Only two
+//! orders are not given by RDMA: a READ or atomic against a later operation that uses what it
+//! brought home, and a READ against a later store to what it reads. Where a scenario has such a
+//! pair, the later operation gets a fence, so that a fence that does not hold shows as wrong bytes.
 
 use super::accent::Accent;
 use super::memory::{Effect, Region, Rights, Srq, push_effect};
@@ -160,7 +162,8 @@ pub struct FlowSpec {
     pub paths: [Path; 2],
     /// XRC: side 0 alone has operations, and names one of two SRQs of side 1 in each.
     pub xrc: bool,
-    /// When short messages that are not signaled ask for an acknowledge, if they leave as they are posted.
+    /// When short messages that are not signaled ask for an acknowledge, if they leave as they are
+    /// posted.
     pub asks: Asks,
 }
 
@@ -298,7 +301,8 @@ fn spans(list: &[Sge]) -> impl Iterator<Item = Range<u64>> + '_ {
 }
 
 impl Scenario {
-    /// Sets the stage in virtual time: regions, queue pairs, and when which work request will be posted.
+    /// Sets the stage in virtual time: regions, queue pairs, and when which work request will be
+    /// posted.
     pub fn stage(&self) -> (Pair, Oracle) {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let mut pair = Pair::new(self.impairments.clone(), rng.u64(..));
@@ -395,7 +399,8 @@ impl FlowSpec {
     }
 }
 
-/// Registers the regions of one direction, schedules its work requests and executes them on the oracle's memories.
+/// Registers the regions of one direction, schedules its work requests and executes them on the
+/// oracle's memories.
 fn direction(
     pair: &mut Pair,
     memories: &mut [Vec<Region>; 2],
@@ -831,8 +836,9 @@ impl Oracle {
         }
     }
 
-    /// Queue pairs may have failed (retries exhausted), but honestly: what was reported as done is done, nothing was
-    /// done twice or out of order, and every request has ended. Gives the number of queue pairs in error.
+    /// Queue pairs may have failed (retries exhausted), but honestly: what was reported as done is
+    /// done, nothing was done twice or out of order, and every request has ended. Gives the number
+    /// of queue pairs in error.
     ///
     /// # Panics
     /// Says what is not so.
@@ -865,8 +871,9 @@ impl Oracle {
                     }
                     Some(failure) => {
                         assert!(own.rc.is_error(), "{here}: {failure:?} without error state");
-                        // Bad luck exhausts a counter; nothing else may come of it. A request posted into the
-                        // error state that the last one left behind is flushed, all before it having been done.
+                        // Bad luck exhausts a counter; nothing else may come of it. A request
+                        // posted into the error state that the last one left behind is flushed, all
+                        // before it having been done.
                         assert!(
                             matches!(
                                 failure.status,

@@ -1,9 +1,10 @@
 //! Two NICs in virtual time, joined by a [`Network`].
 //!
-//! The driver keeps the drive contract of [`Rc`] and checks the queue pair's side of it: `poll_transmit` emits nothing
-//! when `wants_transmit` is false and something, or ends a WQE, when it is true; a timer that fired does not stay due;
-//! every packet obeys [`network::lint`]. How much is polled at a time, and when, is random: a real engine has other
-//! queue pairs to serve and a batch that fills up.
+//! The driver keeps the drive contract of [`Rc`] and checks the queue pair's side of it:
+//! `poll_transmit` emits nothing when `wants_transmit` is false and something, or ends a WQE, when
+//! it is true; a timer that fired does not stay due; every packet obeys [`network::lint`]. How much
+//! is polled at a time, and when, is random: a real engine has other queue pairs to serve and a
+//! batch that fills up.
 
 use super::accent::Accent;
 use super::memory::{Memory, QpHost, Queues};
@@ -264,7 +265,8 @@ impl Pair {
         }
     }
 
-    /// Adds a queue pair to each NIC, connected with each other and ready to send; gives their common index.
+    /// Adds a queue pair to each NIC, connected with each other and ready to send; gives their
+    /// common index.
     pub fn connect(&mut self, attrs: [RcAttr; 2]) -> usize {
         for (nic, attr) in self.nics.iter_mut().zip(attrs) {
             let mut rc = Rc::new();

@@ -1,7 +1,8 @@
-//! Packet scripts: one queue pair, a peer that follows a script, and every output checked line by line.
+//! Packet scripts: one queue pair, a peer that follows a script, and every output checked line by
+//! line.
 //!
-//! `tests/scripts/README.md` documents the language. Parsing of arguments is in [`args`], packets by name in
-//! [`packets`].
+//! `tests/scripts/README.md` documents the language. Parsing of arguments is in [`args`], packets
+//! by name in [`packets`].
 
 mod args;
 mod packets;
@@ -21,7 +22,8 @@ use std::collections::{HashMap, VecDeque};
 
 type Outcome<T = ()> = Result<T, String>;
 
-/// Runs a script, twice: that the usual short messages take a fast path must not be seen in anything.
+/// Runs a script, twice: that the usual short messages take a fast path must not be seen in
+/// anything.
 ///
 /// # Errors
 /// `file:line: what is not as the script says`.

@@ -18,8 +18,8 @@ pub enum Addressee {
 impl Addressee {
     /// Reads no more than is needed of the payload of a packet to QP 1.
     ///
-    /// A REJ that names no communication id of its receiver (the requester gave up before it learned it) is for
-    /// [`Addressee::Nobody`].
+    /// A REJ that names no communication id of its receiver (the requester gave up before it
+    /// learned it) is for [`Addressee::Nobody`].
     pub fn of(mad: &[u8]) -> Addressee {
         let Ok(mad) = <&[u8; MAD_LEN]>::try_from(mad) else {
             return Addressee::Nobody;

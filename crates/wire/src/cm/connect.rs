@@ -3,7 +3,8 @@
 use super::field::{array, be16, be24, be32, be64, put, put24};
 use super::{RejectReason, ReqPath, ServiceId};
 
-/// Which transport a REQ asks for: two fields of the message, of which the second one counts if the first one is 3.
+/// Which transport a REQ asks for: two fields of the message, of which the second one counts if the
+/// first one is 3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Transport {
     /// Reliable connection.
@@ -59,7 +60,8 @@ pub struct Req {
     pub initiator_depth: u8,
     /// End-to-end context, 24 bits; for reliable datagrams.
     pub remote_eecn: u32,
-    /// How long the sender waits for an answer of its peer's connection manager, 5 bits: 4.096 us x 2^code.
+    /// How long the sender waits for an answer of its peer's connection manager, 5 bits: 4.096 us x
+    /// 2^code.
     pub remote_response_timeout: u8,
     /// Which transport.
     pub transport: Transport,
@@ -67,7 +69,8 @@ pub struct Req {
     pub flow_control: bool,
     /// PSN with which the receiver's send queue is to start, 24 bits.
     pub starting_psn: u32,
-    /// How long the peer shall wait for an answer of the sender's connection manager, 5 bits: 4.096 us x 2^code.
+    /// How long the peer shall wait for an answer of the sender's connection manager, 5 bits: 4.096
+    /// us x 2^code.
     pub local_response_timeout: u8,
     /// Transport retries, 3 bits.
     pub retry_count: u8,
@@ -87,7 +90,8 @@ pub struct Req {
     pub primary: ReqPath,
     /// The alternate path; zeros if there is none.
     pub alternate: ReqPath,
-    /// Private data, behind an [`IpCmHeader`](super::IpCmHeader) if the service is a port of rdma_cm.
+    /// Private data, behind an [`IpCmHeader`](super::IpCmHeader) if the service is a port of
+    /// rdma_cm.
     pub private_data: [u8; 92],
 }
 
@@ -184,7 +188,8 @@ pub struct Rep {
 }
 
 impl Rep {
-    /// The sender's QP. That of an XRC target is in the field of the end-to-end context, as Linux has it.
+    /// The sender's QP. That of an XRC target is in the field of the end-to-end context, as Linux
+    /// has it.
     pub fn qpn_of(&self, transport: Transport) -> u32 {
         match transport {
             Transport::Xrc => self.local_eecn,

@@ -1,11 +1,12 @@
-//! The header in front of the private data of requests to rdma_cm's port spaces (IBTA annex A11, "CM REQ Message
-//! Private Data Format for RDMA IP CM Service").
+//! The header in front of the private data of requests to rdma_cm's port spaces (IBTA annex A11,
+//! "CM REQ Message Private Data Format for RDMA IP CM Service").
 
 use super::field::{array, put};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses and source port of a request to a port space of rdma_cm. The destination port is in the service id.
+/// Addresses and source port of a request to a port space of rdma_cm. The destination port is in
+/// the service id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct IpCmHeader {
     /// Port of the requester.
@@ -67,8 +68,9 @@ impl IpCmHeader {
         })
     }
 
-    /// Writes the header to the front of `out`. The family is that of the destination: an IPv4 source beside an IPv6
-    /// destination is written mapped, an IPv6 source beside an IPv4 destination cut.
+    /// Writes the header to the front of `out`. The family is that of the destination: an IPv4
+    /// source beside an IPv6 destination is written mapped, an IPv6 source beside an IPv4
+    /// destination cut.
     ///
     /// # Panics
     /// If `out` is shorter than [`IpCmHeader::LEN`].

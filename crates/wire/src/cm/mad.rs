@@ -64,7 +64,8 @@ impl Attribute {
 pub struct Mad {
     /// Transaction id, the sender's choice; an answer has that of what it answers.
     pub tid: u64,
-    /// 0, or vendor options of enhanced connection establishment, which who does not know them ignores.
+    /// 0, or vendor options of enhanced connection establishment, which who does not know them
+    /// ignores.
     pub attr_modifier: u32,
     /// The message.
     pub message: Message,
@@ -106,7 +107,8 @@ impl Message {
     }
 }
 
-/// Why bytes are no message of the communication manager, or none that is understood. None of these is answered.
+/// Why bytes are no message of the communication manager, or none that is understood. None of these
+/// is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum MadError {
     /// Not [`MAD_LEN`] bytes.
@@ -170,8 +172,8 @@ impl Mad {
         Attribute::from_code(code).ok_or(MadError::UnknownAttribute(code))
     }
 
-    /// Reads the payload of a packet to QP 1. Reserved bits are ignored, and so is the status field, which only
-    /// responses to Get and Set use.
+    /// Reads the payload of a packet to QP 1. Reserved bits are ignored, and so is the status
+    /// field, which only responses to Get and Set use.
     ///
     /// # Errors
     /// One [`MadError`] per cause, in the order of its variants.

@@ -1,9 +1,10 @@
-//! Messages of the InfiniBand communication manager (IBTA vol. 1, chapter 12; annex A11 for the rdma_cm port spaces).
+//! Messages of the InfiniBand communication manager (IBTA vol. 1, chapter 12; annex A11 for the
+//! rdma_cm port spaces).
 //!
-//! Each is a MAD of [`MAD_LEN`] bytes that travels as the payload of a UD SEND_ONLY packet between two QPs 1
-//! ([`QP1_QKEY`]). [`Mad::parse`] checks the header and reads the message, [`Mad::emit`] writes it;
-//! [`Addressee::of`] only says whom it is for. Values are not judged here: which of them a connection manager refuses,
-//! and with which [`RejectReason`], is the protocol's business.
+//! Each is a MAD of [`MAD_LEN`] bytes that travels as the payload of a UD SEND_ONLY packet between
+//! two QPs 1 ([`QP1_QKEY`]). [`Mad::parse`] checks the header and reads the message, [`Mad::emit`]
+//! writes it; [`Addressee::of`] only says whom it is for. Values are not judged here: which of them
+//! a connection manager refuses, and with which [`RejectReason`], is the protocol's business.
 //!
 //! Private data has a fixed length in each message, [`private_data`] fills one.
 
@@ -46,8 +47,9 @@ pub fn private_data<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     Some(all)
 }
 
-/// The approximation of 4.096 us x 2^code that Linux's connection manager uses for all its timeouts: 2^(code - 8) ms,
-/// one millisecond at least. In nanoseconds; only the lower five bits count.
+/// The approximation of 4.096 us x 2^code that Linux's connection manager uses for all its
+/// timeouts: 2^(code - 8) ms, one millisecond at least. In nanoseconds; only the lower five bits
+/// count.
 pub const fn timeout_ns(code: u8) -> u64 {
     let code = (code & 31) as u32;
     1_000_000 << code.saturating_sub(8)

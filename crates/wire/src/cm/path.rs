@@ -3,8 +3,8 @@
 use super::field::{be16, gid, put};
 use crate::Gid;
 
-/// The primary or alternate path in a REQ (IBTA 12.6.5). Over RoCE the GIDs are what counts: the receiver of the REQ
-/// answers to `local_gid`, not to the source of the packet.
+/// The primary or alternate path in a REQ (IBTA 12.6.5). Over RoCE the GIDs are what counts: the
+/// receiver of the REQ answers to `local_gid`, not to the source of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct ReqPath {
     /// Means nothing over RoCE; 0xffff.

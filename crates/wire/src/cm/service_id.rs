@@ -1,4 +1,5 @@
-//! Service identifiers, and the part of them that rdma_cm uses (IBTA annex A11; `rdma_create_id(3)`).
+//! Service identifiers, and the part of them that rdma_cm uses (IBTA annex A11;
+//! `rdma_create_id(3)`).
 
 use core::fmt;
 

@@ -12,7 +12,8 @@ pub struct SidrReq {
     pub pkey: u16,
     /// Which service.
     pub service_id: ServiceId,
-    /// Private data, behind an [`IpCmHeader`](super::IpCmHeader) if the service is a port of rdma_cm.
+    /// Private data, behind an [`IpCmHeader`](super::IpCmHeader) if the service is a port of
+    /// rdma_cm.
     pub private_data: [u8; 216],
 }
 

@@ -1,4 +1,5 @@
-//! CRC-32 as arithmetic on polynomials over GF(2) modulo P, in the reflected form: the top bit of a register is x^0.
+//! CRC-32 as arithmetic on polynomials over GF(2) modulo P, in the reflected form: the top bit of a
+//! register is x^0.
 
 /// The CRC-32 polynomial.
 pub(super) const P: u32 = 0xedb8_8320;
@@ -45,7 +46,8 @@ static SHIFTED_OUT: [u32; 16] = {
     table
 };
 
-/// The product, four bits of `a` at a time: each packet whose identification was not expected needs one.
+/// The product, four bits of `a` at a time: each packet whose identification was not expected needs
+/// one.
 pub(super) fn multiply(a: u32, b: u32) -> u32 {
     // Of four bits of a register the highest is x^0.
     let (x, x2) = (next(b), next(next(b)));
@@ -127,8 +129,9 @@ pub(super) static BYTE_4_LATER: [u32; 256] = {
 /// Bytes of IPv4 and UDP header from behind the identification on.
 const BEHIND_ID: u32 = 14 + 8;
 
-/// Moves a difference of ICRCs back to behind the identification, where the DF bit is a difference in the first
-/// byte to come, and then four bytes further, as a register takes up what it sees four bytes early.
+/// Moves a difference of ICRCs back to behind the identification, where the DF bit is a difference
+/// in the first byte to come, and then four bytes further, as a register takes up what it sees four
+/// bytes early.
 pub(super) const fn back_to_id_slow(len: u32) -> u32 {
     back(ONE, BEHIND_ID + len + 4)
 }
@@ -150,8 +153,8 @@ static BACK: [u32; TABLE_LEN / 4 + 1] = {
     table
 };
 
-/// Factor that moves a difference of the ICRCs of two packets of `len` bytes (BTH up to the last pad byte) back to
-/// behind the identification.
+/// Factor that moves a difference of the ICRCs of two packets of `len` bytes (BTH up to the last
+/// pad byte) back to behind the identification.
 #[inline]
 pub(super) fn back_to_id(len: usize) -> u32 {
     match BACK.get(len / 4) {

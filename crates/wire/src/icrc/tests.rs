@@ -27,7 +27,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The ICRC as annex A17 describes it: mask the whole IP packet (without ICRC), prepend 8 bytes of ones, sum up.
+/// The ICRC as annex A17 describes it: mask the whole IP packet (without ICRC), prepend 8 bytes of
+/// ones, sum up.
 fn by_definition(ip_packet: &[u8]) -> u32 {
     let mut bytes = ip_packet.to_vec();
     let udp = if bytes[0] >> 4 == 4 {
@@ -201,9 +202,10 @@ fn lengths_that_no_packet_has() {
     assert_eq!(check(&flow, &packet, 0), Ok(IcrcOk { ip_id: 9, df: true }));
 }
 
-/// No single flipped bit passes for another ID at any length up to 9 KB, and exactly two for another ID without DF. Bit
-/// `j` before the end of the packet (the ICRC's own bits included) is x^j in the difference, so what is tested for zeros
-/// is x^(j - 8 * bytes behind the ID - 32): all the powers from x^-1 down.
+/// No single flipped bit passes for another ID at any length up to 9 KB, and exactly two for
+/// another ID without DF. Bit `j` before the end of the packet (the ICRC's own bits included) is
+/// x^j in the difference, so what is tested for zeros is x^(j - 8 * bytes behind the ID - 32): all
+/// the powers from x^-1 down.
 #[test]
 fn no_flipped_bit_passes_for_another_id() {
     let mut power = ONE;

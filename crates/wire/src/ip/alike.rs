@@ -1,4 +1,5 @@
-//! Headers of packets that are alike but for their lengths, as those of one flow are: most of them is written, or looked at, once.
+//! Headers of packets that are alike but for their lengths, as those of one flow are: most of them
+//! is written, or looked at, once.
 
 use super::{IpError, IpUdp, Ipv4Header, UDP_LEN, fold, sum};
 
@@ -62,8 +63,8 @@ impl PreparedHeaders {
     }
 }
 
-/// Reads what [`IpUdp::parse_front`] does of packets that arrive, and remembers the last one. The IPv4 header's checksum has to be
-/// right, as a receiver's kernel demands it (RFC 1122, 3.2.1.2).
+/// Reads what [`IpUdp::parse_front`] does of packets that arrive, and remembers the last one. The
+/// IPv4 header's checksum has to be right, as a receiver's kernel demands it (RFC 1122, 3.2.1.2).
 #[derive(Clone, Debug, Default)]
 pub struct LastHeaders {
     /// Over IPv4: what of the headers is the same in the next packet, and what was found in them.
@@ -127,7 +128,8 @@ impl Lengths {
     }
 }
 
-/// The rest of an IPv4 and a UDP header, in any order: version to TOS, flags to protocol, addresses, ports.
+/// The rest of an IPv4 and a UDP header, in any order: version to TOS, flags to protocol,
+/// addresses, ports.
 #[inline]
 fn key_of(b: &[u8; V4_LEN]) -> ([u64; 3], Lengths) {
     let first = u64::from_ne_bytes([b[0], b[1], b[6], b[7], b[8], b[9], 0, 0]);

@@ -134,7 +134,8 @@ fn without_leeway_few_identifications_are_believed() {
 /// What honest senders do costs them nothing as long as nothing is corrupted.
 #[test]
 fn no_honest_sender_loses_a_packet() {
-    // Soft-RoCE: one counter for all flows, jumps, comes round; packets that are lost and change places.
+    // Soft-RoCE: one counter for all flows, jumps, comes round; packets that are lost and change
+    // places.
     let mut counts = Receiver::new(7);
     let mut id = 65_000u16;
     for n in 0..300_000u32 {
@@ -169,7 +170,8 @@ fn no_honest_sender_loses_a_packet() {
     }
 }
 
-/// In a storm of corruption a loss within a batch, or an idle time, costs one more packet, and no more.
+/// In a storm of corruption a loss within a batch, or an idle time, costs one more packet, and no
+/// more.
 #[test]
 fn without_leeway_a_jump_costs_one_packet() {
     let mut batch = Receiver::without_leeway(1);
@@ -246,7 +248,8 @@ fn a_change_of_habit_is_believed_at_the_second_packet() {
     }
 }
 
-/// A corruption that passes for a change of habit is not confirmed by good packets, nor by ones that fail.
+/// A corruption that passes for a change of habit is not confirmed by good packets, nor by ones
+/// that fail.
 #[test]
 fn doubts_end() {
     let mut receiver = Receiver::new(1);
@@ -267,7 +270,8 @@ fn doubts_end() {
     }
 }
 
-/// The account pays for all that corrupted packets were exposed to, and good packets fill it slowly.
+/// The account pays for all that corrupted packets were exposed to, and good packets fill it
+/// slowly.
 #[test]
 fn corruption_uses_up_the_leeway() {
     let mut receiver = Receiver::new(1);
@@ -352,7 +356,8 @@ fn the_guess_follows_the_peer() {
     assert_eq!(guess(&counts, 0), 1);
 }
 
-/// The one bit that passes for DF when flipped: see `no_flipped_bit_passes_for_another_id` of the ICRC.
+/// The one bit that passes for DF when flipped: see `no_flipped_bit_passes_for_another_id` of the
+/// ICRC.
 #[test]
 fn sees_through_the_bit_that_looks_like_df() {
     let context = Receiver::context(0);
@@ -364,8 +369,8 @@ fn sees_through_the_bit_that_looks_like_df() {
         Ok(IcrcOk { ip_id: 0, df: true })
     );
 
-    // 14 bytes of IPv4 header and the UDP header lie between the ID and the packet. Within a byte the lowest bit comes
-    // first; x^-1 is the first bit behind the ID.
+    // 14 bytes of IPv4 header and the UDP header lie between the ID and the packet. Within a byte
+    // the lowest bit comes first; x^-1 is the first bit behind the ID.
     let bit = 1564 - 1 - 8 * (14 + 8);
     packet[bit / 8] ^= 1 << (bit % 8);
     let fooled = context.check_any_df(&packet, 0).unwrap();

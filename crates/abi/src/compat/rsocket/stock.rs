@@ -1,8 +1,9 @@
 //! Finding and loading the librdmacm of rdma-core behind our own.
 //!
-//! Our library has its name, so it is loaded by its path. It comes into a scope of its own (RTLD_LOCAL), where the
-//! dynamic linker looks for its `rdma_*` and `ibv_*` in the global scope first: that is why ours is made global before,
-//! which it is not yet if the program has loaded it with dlopen(3).
+//! Our library has its name, so it is loaded by its path. It comes into a scope of its own
+//! (RTLD_LOCAL), where the dynamic linker looks for its `rdma_*` and `ibv_*` in the global scope
+//! first: that is why ours is made global before, which it is not yet if the program has loaded it
+//! with dlopen(3).
 
 use core::ffi::{c_char, c_void};
 use rnic_settings::LIBRDMACM;
@@ -39,8 +40,8 @@ const FOLDERS: [&str; 9] = [
     "/run/current-system/sw/lib",
 ];
 
-/// The real library's functions, loaded at the first call. `None`, said once on standard error (unless `RNIC_QUIET=1`), if
-/// there is none.
+/// The real library's functions, loaded at the first call. `None`, said once on standard error
+/// (unless `RNIC_QUIET=1`), if there is none.
 pub(super) fn functions() -> Option<&'static Functions> {
     static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
     let load = || match Library::load() {
@@ -143,8 +144,9 @@ impl Library {
             let ours = NonNull::new(unsafe { libc::dlsym(own.as_ptr(), name.as_ptr()) });
             // What ours lacks, rsockets do not call.
             if let (Some(theirs), Some(ours)) = (self.function(&entry.name), ours) {
-                // SAFETY: functions of the same name have the same type. Nobody has called the library yet, but for its
-                // constructors, which are done, and neither is ever unloaded.
+                // SAFETY: functions of the same name have the same type. Nobody has called the
+                // library yet, but for its constructors, which are done, and neither is ever
+                // unloaded.
                 unsafe { symbolic::redirect(theirs, entry.room, ours) }
                     .map_err(|e| what(&format_args!("{}: {e}", entry.name)))?;
             }
@@ -152,7 +154,8 @@ impl Library {
         Ok(self)
     }
 
-    /// A function of the real library. What its release lacks is found in ours, which it depends on: that is none.
+    /// A function of the real library. What its release lacks is found in ours, which it depends
+    /// on: that is none.
     pub(super) fn function(&self, name: &str) -> Option<NonNull<c_void>> {
         let name = CString::new(name).ok()?;
         // SAFETY: a handle of dlopen and a C string.
@@ -178,8 +181,8 @@ fn candidates() -> Vec<PathBuf> {
     found
 }
 
-/// The paths in a cache of ldconfig(8) that end in our name. The file has them as C strings, whatever its version; those
-/// of other architectures do not load.
+/// The paths in a cache of ldconfig(8) that end in our name. The file has them as C strings,
+/// whatever its version; those of other architectures do not load.
 fn in_cache(cache: &[u8]) -> Vec<PathBuf> {
     let suffix = format!("/{NAME}");
     let mut found: Vec<PathBuf> = Vec::new();

@@ -1,8 +1,9 @@
 //! A librdmacm that calls its own `rdma_*` without asking the dynamic linker.
 //!
-//! Ubuntu links libraries with `-Bsymbolic-functions`: calls from a library to its own exported functions are bound when it
-//! is linked, so that `rsocket.c` there never finds ours. The private copy that we have loaded is used for nothing but its `r*`, so the
-//! entry of each of its `rdma_*` becomes a jump to ours.
+//! Ubuntu links libraries with `-Bsymbolic-functions`: calls from a library to its own exported
+//! functions are bound when it is linked, so that `rsocket.c` there never finds ours. The private
+//! copy that we have loaded is used for nothing but its `r*`, so the entry of each of its `rdma_*`
+//! becomes a jump to ours.
 
 use core::ffi::c_void;
 use std::io;
@@ -83,11 +84,12 @@ fn jump(_: *const c_void) -> Option<Vec<u8>> {
 /// Has whoever calls the function at `entry` arrive at `to`.
 ///
 /// # Safety
-/// `entry` is the first byte of a function with the type of `to`, of which nobody executes anything now, and which has that
-/// room; `to` stays where it is.
+/// `entry` is the first byte of a function with the type of `to`, of which nobody executes anything
+/// now, and which has that room; `to` stays where it is.
 ///
 /// # Errors
-/// There is too little room, the processor is another one, or the system lets nobody write code (SELinux's `execmod`).
+/// There is too little room, the processor is another one, or the system lets nobody write code
+/// (SELinux's `execmod`).
 pub(super) unsafe fn redirect(
     entry: NonNull<c_void>,
     room: usize,

@@ -1,8 +1,8 @@
 //! The interposed functions of libc. Unversioned, so that they satisfy every version of the name.
 //!
-//! Each takes the same steps: redirect the path if it is one of ours, then do what libc does. Where libc only makes a
-//! system call, so do we: finding libc's own function with dlsym(3) could come too early in a process's life for some
-//! allocators, which call `open` before they can allocate.
+//! Each takes the same steps: redirect the path if it is one of ours, then do what libc does. Where
+//! libc only makes a system call, so do we: finding libc's own function with dlsym(3) could come
+//! too early in a process's life for some allocators, which call `open` before they can allocate.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::ffi::{CStr, CString};
@@ -38,7 +38,8 @@ impl Target {
         }
     }
 
-    /// For opening: a counter leads to its live file. `None` and EACCES for writing where that is not allowed.
+    /// For opening: a counter leads to its live file. `None` and EACCES for writing where that is
+    /// not allowed.
     ///
     /// # Safety
     /// `path` is NULL or a C string.
@@ -109,7 +110,8 @@ unsafe fn open_file(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint)
 }
 
 /// # Safety
-/// The arguments of fstatat(2); `buffer` has room for the kernel's `struct stat`, which is libc's on 64-bit systems.
+/// The arguments of fstatat(2); `buffer` has room for the kernel's `struct stat`, which is libc's
+/// on 64-bit systems.
 unsafe fn stat_file(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int {
     // SAFETY: by contract.
     unsafe {
@@ -279,7 +281,8 @@ hook! {
     };
 }
 
-/// `glob_t` of glibc, and the functions that glob(3) calls with GLOB_ALTDIRFUNC in the place of its own.
+/// `glob_t` of glibc, and the functions that glob(3) calls with GLOB_ALTDIRFUNC in the place of its
+/// own.
 #[repr(C)]
 struct Glob {
     count: usize,
@@ -293,8 +296,8 @@ struct Glob {
     stat: *const c_void,
 }
 
-/// glob(3) calls the functions of libc itself, not by their names: for a pattern that begins where something may be ours it is
-/// given these.
+/// glob(3) calls the functions of libc itself, not by their names: for a pattern that begins where
+/// something may be ours it is given these.
 ///
 /// # Safety
 /// The arguments of glob(3).
@@ -323,7 +326,8 @@ unsafe fn with_our_folders(
     result
 }
 
-/// The canonical form of a redirected path, as programs are to see it. `None`: the path is not redirected; `Some(None)`: it does not exist, and errno says so.
+/// The canonical form of a redirected path, as programs are to see it. `None`: the path is not
+/// redirected; `Some(None)`: it does not exist, and errno says so.
 ///
 /// # Safety
 /// `path` is NULL or a C string.

@@ -1,8 +1,8 @@
 //! Files whose contents are a counter, at any time they are read.
 //!
-//! Programs open a counter once and read it again and again. So it is a file in memory (memfd_create(2)) that is mapped
-//! here, and the numbers are stored into the mapping as the engine runs: whoever reads finds the latest. That costs nothing
-//! in processes that open no counter.
+//! Programs open a counter once and read it again and again. So it is a file in memory
+//! (memfd_create(2)) that is mapped here, and the numbers are stored into the mapping as the engine
+//! runs: whoever reads finds the latest. That costs nothing in processes that open no counter.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,8 @@ fn lock_soon() -> Option<MutexGuard<'static, Open>> {
 pub fn path(counter: usize) -> Option<CString> {
     let mut open = lock_soon()?;
     if open.pid != std::process::id() {
-        // Made by the parent, which goes on writing to them. The child's copies stay open: they do no harm.
+        // Made by the parent, which goes on writing to them. The child's copies stay open: they do
+        // no harm.
         open.files.clear();
         open.pid = std::process::id();
     }
@@ -68,8 +69,8 @@ pub fn path(counter: usize) -> Option<CString> {
 
 fn create(counter: usize) -> Option<Live> {
     let size = WORDS * size_of::<AtomicU64>();
-    // SAFETY: system calls with a C string and integers; a mapping that is never undone lives for 'static, and zeros are
-    // valid atomics.
+    // SAFETY: system calls with a C string and integers; a mapping that is never undone lives for
+    // 'static, and zeros are valid atomics.
     unsafe {
         let name = c"rnic-counter".as_ptr();
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -125,7 +126,8 @@ fn update(counters: &PortCounters) {
 }
 
 impl Live {
-    /// Digits, and newlines up to the end. Without memory of the allocator: the engine's lock is held.
+    /// Digits, and newlines up to the end. Without memory of the allocator: the engine's lock is
+    /// held.
     fn store(&self, value: u64) {
         let mut bytes = [b'\n'; WORDS * 8];
         let count = value.checked_ilog10().unwrap_or(0) as usize + 1;

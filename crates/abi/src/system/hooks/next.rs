@@ -36,8 +36,9 @@ macro_rules! call_next {
     }};
 }
 
-/// Defines exported functions of libc. The safety contract of each is that of its man page. With "C-unwind" a thread may be cancelled
-/// in them: they are plain old frames then (RFC 2945), with nothing to clean up where libc's function waits.
+/// Defines exported functions of libc. The safety contract of each is that of its man page. With
+/// "C-unwind" a thread may be cancelled in them: they are plain old frames then (RFC 2945), with
+/// nothing to clean up where libc's function waits.
 macro_rules! hook {
     (extern $abi:literal; $($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $body:expr;)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,8 +1,10 @@
-//! The interposed functions of libc by which programs talk over sockets, for those of NETLINK_RDMA: see [`crate::system::netlink`].
+//! The interposed functions of libc by which programs talk over sockets, for those of NETLINK_RDMA:
+//! see [`crate::system::netlink`].
 //!
-//! Every other socket goes on to the C library, or to what stands in front of it (librspreload interposes the same functions),
-//! at the cost of looking at a flag that is not set. read(2) and write(2) are not interposed: answers can be read so, and to ask
-//! by write(2) fails with ECONNREFUSED.
+//! Every other socket goes on to the C library, or to what stands in front of it (librspreload
+//! interposes the same functions), at the cost of looking at a flag that is not set. read(2) and
+//! write(2) are not interposed: answers can be read so, and to ask by write(2) fails with
+//! ECONNREFUSED.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -19,7 +21,8 @@ const LONGEST: usize = 1 << 16;
 
 type Size = usize;
 
-/// Sends `pieces` to where `address` says if that is the kernel; `None`: it is not, and the C library is to send it.
+/// Sends `pieces` to where `address` says if that is the kernel; `None`: it is not, and the C
+/// library is to send it.
 ///
 /// # Safety
 /// The arguments of sendmsg(2).

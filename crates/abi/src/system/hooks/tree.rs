@@ -1,8 +1,8 @@
 //! Which paths are redirected, and where to: real files in the user's runtime folder.
 //!
-//! A tree is never changed: its folder's name is a hash of its contents, it is made aside and renamed into place, and
-//! another one is made when the interfaces of the host change. Processes share them. Nothing is cached in memory, so there is
-//! no lock that a fork could leave taken.
+//! A tree is never changed: its folder's name is a hash of its contents, it is made aside and
+//! renamed into place, and another one is made when the interfaces of the host change. Processes
+//! share them. Nothing is cached in memory, so there is no lock that a fork could leave taken.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirBuilder};
@@ -17,7 +17,8 @@ use rnic_nic::DEVICE_NAME;
 
 use crate::system::sysfs::{self, Contents, UVERBS_NAME};
 
-/// What stands in for the character device: programs want one that can be opened for reading and writing.
+/// What stands in for the character device: programs want one that can be opened for reading and
+/// writing.
 const CHARACTER_DEVICE: &str = "/dev/null";
 
 /// Folders shared with real devices, and the entries in them that are ours.
@@ -56,13 +57,14 @@ pub fn redirect(path: &[u8]) -> Option<CString> {
     CString::new(real).ok()
 }
 
-/// The path is in the tree, which nobody may write to: as in sysfs not even root, and processes share it.
+/// The path is in the tree, which nobody may write to: as in sysfs not even root, and processes
+/// share it.
 pub fn is_read_only(path: &[u8]) -> bool {
     matches!(place(path), Some(Place::Tree(_)))
 }
 
-/// What programs are to see as the canonical form of a redirected path, by what its real one resolves to: by way of a link that
-/// may be out of the tree.
+/// What programs are to see as the canonical form of a redirected path, by what its real one
+/// resolves to: by way of a link that may be out of the tree.
 pub fn shown(path: &[u8], real: &[u8], resolved: &[u8]) -> Vec<u8> {
     let virtual_path = canonical(path);
     let Some(root) = real.strip_suffix(virtual_path.as_slice()) else {
@@ -89,7 +91,8 @@ fn place(path: &[u8]) -> Option<Place> {
     })
 }
 
-/// The shared folder that a path starts in and the rest of it; `None` if the rest begins with an entry not ours.
+/// The shared folder that a path starts in and the rest of it; `None` if the rest begins with an
+/// entry not ours.
 fn enter(path: &[u8]) -> Option<(&'static str, &[u8])> {
     FOLDERS.iter().find_map(|(folder, entries)| {
         let rest = path.strip_prefix(folder.as_bytes())?;
@@ -110,7 +113,8 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|part| !matches!(part, [] | [b'.']))
 }
 
-/// A path without superfluous slashes, `.` and `..`. Right for paths in the tree: the links in it all lead out of it, to interfaces.
+/// A path without superfluous slashes, `.` and `..`. Right for paths in the tree: the links in it
+/// all lead out of it, to interfaces.
 pub fn canonical(path: &[u8]) -> Vec<u8> {
     let mut canonical = Vec::with_capacity(path.len());
     for part in parts(path) {

@@ -1,7 +1,7 @@
 //! The interposed functions of libc that wait for descriptors: see [`crate::system::waits`].
 //!
-//! Where no channel is among the descriptors they go on to the C library at the cost of looking at a counter that is 0, or of a
-//! look into a small table.
+//! Where no channel is among the descriptors they go on to the C library at the cost of looking at
+//! a counter that is 0, or of a look into a small table.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::RawFd;
@@ -388,8 +388,9 @@ impl Call for OfBits {
     }
 }
 
-/// The wait for these, if it may be more than passed on. The others are passed on as they are called: what stands in front of the
-/// C library (librspreload) may know other descriptors than the kernel's, and not by each of these functions.
+/// The wait for these, if it may be more than passed on. The others are passed on as they are
+/// called: what stands in front of the C library (librspreload) may know other descriptors than the
+/// kernel's, and not by each of these functions.
 fn ours(fds: *mut pollfd, count: c_ulong, mask: *const sigset_t) -> Option<OfDescriptors> {
     let count = usize::try_from(count).ok()?;
     if waits::are_none() || fds.is_null() || !(1..=MOST).contains(&count) {

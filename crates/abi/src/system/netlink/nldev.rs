@@ -1,8 +1,8 @@
 //! What Linux says of an RDMA device by netlink (`RDMA_NL_NLDEV`), said of rnic0.
 //!
-//! The numbers are those of `rdma_netlink.h`; which attributes an object has, and which requests are refused how, is as in
-//! Linux' nldev.c. Two things differ: lkey and rkey are told without CAP_NET_ADMIN, as all objects are the asker's user's, and
-//! nothing can be changed.
+//! The numbers are those of `rdma_netlink.h`; which attributes an object has, and which requests
+//! are refused how, is as in Linux' nldev.c. Two things differ: lkey and rkey are told without
+//! CAP_NET_ADMIN, as all objects are the asker's user's, and nothing can be changed.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,8 @@ use crate::system::sysfs::{UVERBS_DEV, UVERBS_NAME};
 /// The client that the requests are for.
 const NLDEV: u16 = 5;
 
-/// Longest datagram of several: the kernel's for a reader that has not shown yet how much it takes. libmnl's readers have a page.
+/// Longest datagram of several: the kernel's for a reader that has not shown yet how much it takes.
+/// libmnl's readers have a page.
 const DATAGRAM: usize = 3776;
 
 mod command {

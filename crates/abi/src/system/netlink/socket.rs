@@ -1,9 +1,10 @@
 //! The sockets that programs have for NETLINK_RDMA.
 //!
-//! Each is a netlink socket of a protocol that the kernel has for processes among themselves (NETLINK_USERSOCK). So binding,
-//! options, addresses, waiting, dup(2), fork(2) and closing are the kernel's affair. What a program sends to the kernel by it
-//! is answered here; the answers are sent to it by a second socket, which exists as long as that takes. The program's is
-//! connected to that one, and then to nobody, so that the kernel takes nothing for it from other processes.
+//! Each is a netlink socket of a protocol that the kernel has for processes among themselves
+//! (NETLINK_USERSOCK). So binding, options, addresses, waiting, dup(2), fork(2) and closing are the
+//! kernel's affair. What a program sends to the kernel by it is answered here; the answers are sent
+//! to it by a second socket, which exists as long as that takes. The program's is connected to that
+//! one, and then to nobody, so that the kernel takes nothing for it from other processes.
 //!
 //! A socket holds some 200 kB. What does not fit is sent when the program comes to receive.
 
@@ -149,7 +150,8 @@ fn forget_closed(all: &mut Vec<Socket>) {
     all.retain(|socket| open.contains(&socket.inode));
 }
 
-/// The descriptor leads to one of these sockets; errno is as it was. Where there are none, this is all that it costs.
+/// The descriptor leads to one of these sockets; errno is as it was. Where there are none, this is
+/// all that it costs.
 #[inline]
 pub fn is_one(fd: RawFd) -> bool {
     ANY.load(Ordering::Acquire) && known(fd).is_some()

@@ -24,7 +24,8 @@ fn an_index_beyond_a_table_is_refused() {
     }
 }
 
-/// librdmacm asks for P_Keys until there are no more; some programs ask for many GIDs, whatever the table has.
+/// librdmacm asks for P_Keys until there are no more; some programs ask for many GIDs, whatever the
+/// table has.
 #[test]
 fn the_end_of_a_table_is_an_answer() {
     let table = Table::new("P_Key");

@@ -1,6 +1,7 @@
 //! Calls that begin a work request.
 //!
-//! All have the contract of `ibv_wr_post(3)`: a queue pair of ours, between `ibv_wr_start` and the end of the batch.
+//! All have the contract of `ibv_wr_post(3)`: a queue pair of ours, between `ibv_wr_start` and the
+//! end of the batch.
 
 use core::ffi::c_void;
 

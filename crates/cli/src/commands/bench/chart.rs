@@ -1,7 +1,7 @@
 //! The figures as SVG: by size, and histograms.
 //!
-//! Charts have their axes in common: both charts by size have the same sizes, and all histograms the same times and shares,
-//! so that they can be read one below the other.
+//! Charts have their axes in common: both charts by size have the same sizes, and all histograms
+//! the same times and shares, so that they can be read one below the other.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

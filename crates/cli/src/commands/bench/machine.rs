@@ -34,7 +34,8 @@ impl Machine {
     }
 }
 
-/// Seconds since 1970 as a date. (Days to dates by counting years from March on, so that a leap day is the last one.)
+/// Seconds since 1970 as a date. (Days to dates by counting years from March on, so that a leap day
+/// is the last one.)
 fn date(seconds: u64) -> String {
     const DAYS_OF_ERA: u64 = 146_097;
     let (days, time) = (seconds / 86_400 + 719_468, seconds % 86_400);
@@ -57,7 +58,8 @@ fn date(seconds: u64) -> String {
     )
 }
 
-/// The model of the first processor, as /proc/cpuinfo says it. ARM's kernels give numbers in place of a name.
+/// The model of the first processor, as /proc/cpuinfo says it. ARM's kernels give numbers in place
+/// of a name.
 fn cpu(cpuinfo: &str) -> String {
     let value = |name: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));

@@ -1,6 +1,8 @@
-//! `rnic bench`: latency and bandwidth of every operation by size, between two processes of this host or two hosts.
+//! `rnic bench`: latency and bandwidth of every operation by size, between two processes of this
+//! host or two hosts.
 //!
-//! How that compares with what the machine can do at most is measured by `bench/run` of the checkout, not here.
+//! How that compares with what the machine can do at most is measured by `bench/run` of the
+//! checkout, not here.
 
 mod chart;
 mod machine;
@@ -66,7 +68,8 @@ pub struct Args {
     /// Operations in flight, for bandwidth [default: as many as fill the pipe]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH as i64))]
     depth: Option<u32>,
-    /// Measure each latency a second time, while RDMA WRITEs of this size run on another queue pair of the same two processes
+    /// Measure each latency a second time, while RDMA WRITEs of this size run on another queue pair
+    /// of the same two processes
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     beside: Option<usize>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that the path allows]
@@ -81,8 +84,8 @@ pub struct Args {
     /// Write the charts
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Wait for a client, which says what to measure. ADDR is ADDRESS, PORT or ADDRESS:PORT of this host [default: port
-    /// 18516 of all addresses]
+    /// Wait for a client, which says what to measure. ADDR is ADDRESS, PORT or ADDRESS:PORT of this
+    /// host [default: port 18516 of all addresses]
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["connect", "operations", "sizes", "what", "milliseconds", "seconds", "depth", "beside", "mtu", "json", "html", "svg"])]
     server: Option<Option<String>>,
     /// Measure with the server at HOST or HOST:PORT
@@ -173,8 +176,9 @@ impl Task {
         self.mtu.and_then(PathMtu::from_ibv)
     }
 
-    /// What is measured uses the front, what goes on beside it the end, from a page on: AMD's processors copy to a place a
-    /// few bytes further into its page than the source is at a fifth of their speed.
+    /// What is measured uses the front, what goes on beside it the end, from a page on: AMD's
+    /// processors copy to a place a few bytes further into its page than the source is at a fifth
+    /// of their speed.
     fn region(&self) -> usize {
         const PAGE: usize = 4096;
         let front = self.largest.max(ATOMIC);
@@ -226,7 +230,8 @@ fn connect(
     Ok(station)
 }
 
-/// Ties the calling thread, and it alone, to one of the two processors that a pair of processes takes.
+/// Ties the calling thread, and it alone, to one of the two processors that a pair of processes
+/// takes.
 fn pin(processor: Option<usize>) {
     if let (Some(processor), cpus @ [_, _, ..]) = (processor, &sys::allowed_cpus()[..]) {
         // Not being allowed to is no reason not to measure.

@@ -1,7 +1,8 @@
 //! One of each operation, explained.
 //!
-//! Both processes know the order. For each step the leading one says what happens, the following one looks at its memory
-//! and its completions and answers over the channel whether every byte is as it should be.
+//! Both processes know the order. For each step the leading one says what happens, the following
+//! one looks at its memory and its completions and answers over the channel whether every byte is
+//! as it should be.
 
 use std::fmt;
 use std::sync::atomic::Ordering;

@@ -142,7 +142,8 @@ fn word(token: &str) -> &str {
     token.trim_matches(|c: char| matches!(c, ',' | ':' | ';' | '.' | '(' | ')'))
 }
 
-/// The librdmacm event that a line tells of: by its name, or the first number after "CM event", as perftest prints it.
+/// The librdmacm event that a line tells of: by its name, or the first number after "CM event", as
+/// perftest prints it.
 fn cm_event(tokens: &[&str]) -> Option<&'static Topic> {
     let events = || all().filter(|topic| topic.kind == Kind::Cm);
     let named = tokens
@@ -165,7 +166,8 @@ fn status_kind(event: &str, negative: bool) -> Option<Kind> {
     }
 }
 
-/// A line of a program's output, the specific before the generic: "Failed status 12: wr_id 0 syndrom 0x81", "mlx5: transport retry counter exceeded".
+/// A line of a program's output, the specific before the generic: "Failed status 12: wr_id 0
+/// syndrom 0x81", "mlx5: transport retry counter exceeded".
 fn within(text: &str, tokens: &[&str]) -> Found {
     let mut found = Found::default();
     let mut add = |topic: &'static Topic| {

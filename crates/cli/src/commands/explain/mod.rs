@@ -31,8 +31,8 @@ pub struct Args {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Say why a program failed, by what its NIC recorded in FILE (`rnic run --print-env --report FILE`). Prints nothing
-    /// if the NIC saw nothing
+    /// Say why a program failed, by what its NIC recorded in FILE (`rnic run --print-env --report
+    /// FILE`). Prints nothing if the NIC saw nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["words", "json"])]
     report: Option<PathBuf>,
     /// With --report: leave out what was recorded before this byte of FILE

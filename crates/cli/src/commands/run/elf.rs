@@ -12,7 +12,8 @@ pub enum Kind {
     Static,
     /// For another kind of processor, or of another width.
     OtherMachine { machine: u16, bits: u8 },
-    /// An ELF file that is not a program (a library without an entry, an object file) or is damaged.
+    /// An ELF file that is not a program (a library without an entry, an object file) or is
+    /// damaged.
     NotAProgram(&'static str),
     /// `#!` and its line, split at the first blank.
     Script {
@@ -37,7 +38,8 @@ const PT_INTERP: u32 = 3;
 /// Longest `#!` line that Linux reads.
 const SCRIPT_LINE: usize = 256;
 
-/// Looks at the bytes of a file (its beginning is enough as long as it holds the program headers and the loader's name).
+/// Looks at the bytes of a file (its beginning is enough as long as it holds the program headers
+/// and the loader's name).
 pub fn kind(bytes: &[u8]) -> Kind {
     if let Some(rest) = bytes.strip_prefix(b"#!") {
         return script(rest);
@@ -112,7 +114,8 @@ fn elf(bytes: &[u8]) -> Option<Kind> {
 pub fn is_library(bytes: &[u8]) -> bool {
     let number = |at| field(bytes, at).map(u16::from_le_bytes);
     let ours = bytes.starts_with(b"\x7fELF\x02\x01") && number(18) == Some(MACHINE);
-    // Not by `kind`: some libraries can be started as well, and glibc's has the loader's name far from its beginning.
+    // Not by `kind`: some libraries can be started as well, and glibc's has the loader's name far
+    // from its beginning.
     ours && number(16) == Some(ET_DYN)
 }
 

@@ -1,12 +1,13 @@
 //! The library inside this program, and how it becomes a file that the loader can map.
 //!
-//! A release has the library in itself, compressed (`build.rs`), so that one file is all that has to be copied. The first
-//! run writes it to a folder that only this user can write to; each later run checks that file and uses it. The check is
-//! for damage: what others could have laid there is refused by owner and mode. Where nothing may be written or executed,
-//! the library is a file in memory that lives as long as this process.
+//! A release has the library in itself, compressed (`build.rs`), so that one file is all that has
+//! to be copied. The first run writes it to a folder that only this user can write to; each later
+//! run checks that file and uses it. The check is for damage: what others could have laid there is
+//! refused by owner and mode. Where nothing may be written or executed, the library is a file in
+//! memory that lives as long as this process.
 //!
-//! gzip, because `rnic dissect` reads it already, so that it adds no code; its trailer has length and CRC of the content,
-//! which is the whole check.
+//! gzip, because `rnic dissect` reads it already, so that it adds no code; its trailer has length
+//! and CRC of the content, which is the whole check.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -151,7 +152,8 @@ impl Embedded<'_> {
         Ok(path)
     }
 
-    /// There is a file, it is ours, no other user may write to it, and it has the right content. A link is none of these.
+    /// There is a file, it is ours, no other user may write to it, and it has the right content. A
+    /// link is none of these.
     fn is_sound(&self, path: &Path) -> io::Result<bool> {
         // A pipe would keep the open waiting.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;

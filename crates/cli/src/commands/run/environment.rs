@@ -1,4 +1,5 @@
-//! The variables that put the NIC into a program: what `rnic run` sets, and `rnic run --print-env` prints.
+//! The variables that put the NIC into a program: what `rnic run` sets, and `rnic run --print-env`
+//! prints.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +29,8 @@ pub struct Environment {
     pub library: Library,
 }
 
-/// What the options ask for. Everything that can be refused is refused here; then an old capture is emptied.
+/// What the options ask for. Everything that can be refused is refused here; then an old capture is
+/// emptied.
 pub fn of(args: &Args) -> Result<Environment> {
     let faults = args
         .faults
@@ -80,7 +82,8 @@ pub fn of(args: &Args) -> Result<Environment> {
     Ok(Environment { variables, library })
 }
 
-/// `first`, before what the variable has. Twice would be of no use: the environment may be that of an earlier call.
+/// `first`, before what the variable has. Twice would be of no use: the environment may be that of
+/// an earlier call.
 fn prepend(first: OsString, variable: &str) -> OsString {
     let old = std::env::var_os(variable).filter(|old| !old.is_empty());
     joined(first, old)

@@ -43,7 +43,8 @@ pub fn candidates() -> io::Result<Vec<PathBuf>> {
     }
     let of_user = |variable: &str, below: &str| {
         let dir = PathBuf::from(std::env::var_os(variable)?);
-        // Left over from another user by su or sudo, it is of no use; nor with a colon in it, which separates paths.
+        // Left over from another user by su or sudo, it is of no use; nor with a colon in it, which
+        // separates paths.
         let ours =
             std::fs::metadata(&dir).is_ok_and(|m| m.is_dir() && m.uid() == sys::effective_uid());
         (ours && dir.is_absolute() && usable(&dir)).then(|| dir.join(below))
@@ -72,7 +73,8 @@ pub fn runtime() -> Result<PathBuf> {
     Err(first.map_or_else(|| Failure::new("no runtime folder"), Failure::from))
 }
 
-/// Where processes of the program share the NIC, if not at the usual place, as nothing can be written there.
+/// Where processes of the program share the NIC, if not at the usual place, as nothing can be
+/// written there.
 pub fn instead_of_tmp() -> Option<PathBuf> {
     if named().is_some() {
         return None;
@@ -163,7 +165,8 @@ mod tests {
         assert_eq!(mode & 0o777, 0o700);
     }
 
-    /// Promise: where nothing can be written another place is taken, and a strange folder is an error all the same.
+    /// Promise: where nothing can be written another place is taken, and a strange folder is an
+    /// error all the same.
     #[test]
     fn what_cannot_be_written_is_not_strange() {
         let scratch = Scratch::new("unwritable");

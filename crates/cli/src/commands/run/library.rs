@@ -39,8 +39,8 @@ impl From<PathBuf> for Library {
     }
 }
 
-/// Finds the library: `RNIC_LIB`, else near this program, else inside it. A program that has one inside takes one beside it
-/// only if the two are the same.
+/// Finds the library: `RNIC_LIB`, else near this program, else inside it. A program that has one
+/// inside takes one beside it only if the two are the same.
 pub fn find() -> Result<Library> {
     if let Some(path) = rnic_settings::LIB.path() {
         return named(&path).map(Library::from).map_err(|error| {
@@ -102,8 +102,8 @@ fn named(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// The folder of links for this library, made if need be. Two runs at once make the same links. `None` where nothing can be
-/// written: a library in memory needs no links to be preloaded.
+/// The folder of links for this library, made if need be. Two runs at once make the same links.
+/// `None` where nothing can be written: a library in memory needs no links to be preloaded.
 pub fn folder(library: &Library) -> Result<Option<PathBuf>> {
     let runtime = match folders::runtime() {
         Err(_) if library.held.is_some() => return Ok(None),

@@ -45,21 +45,25 @@ arguments that make no sense, 1 if anything else keeps the program from starting
 `rnic --help` lists the environment variables and the ports."
 )]
 pub struct Args {
-    /// Damage what the program sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42 (any of them)
+    /// Damage what the program sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42 (any
+    /// of them)
     #[arg(long, value_name = "SPEC")]
     pub faults: Option<String>,
     /// Seed of the faults, if not part of SPEC; the same seed and traffic give the same faults
     #[arg(long, value_name = "N", requires = "faults")]
     pub seed: Option<u64>,
-    /// Write every packet sent and received to FILE, replacing an older capture. Each program needs a file of its own
+    /// Write every packet sent and received to FILE, replacing an older capture. Each program needs
+    /// a file of its own
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Let packets to and from other hosts bypass the kernel's network stack (AF_XDP) on these interfaces: eth0 or eth0,eth1;
-    /// append :generic to a name if the driver has no XDP, :zerocopy to let the card itself read and write. Needs
-    /// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. Firewall rules do not apply to these packets
+    /// Let packets to and from other hosts bypass the kernel's network stack (AF_XDP) on these
+    /// interfaces: eth0 or eth0,eth1; append :generic to a name if the driver has no XDP, :zerocopy
+    /// to let the card itself read and write. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
+    /// Firewall rules do not apply to these packets
     #[arg(long, value_name = "INTERFACES")]
     pub xdp: Option<String>,
-    /// End with counters: messages, bytes, packets, retransmissions, NAKs, drops, per queue pair and in total
+    /// End with counters: messages, bytes, packets, retransmissions, NAKs, drops, per queue pair
+    /// and in total
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub stats: Option<Format>,
     /// End with warnings about what works here and would fail on hardware
@@ -71,8 +75,8 @@ pub struct Args {
     /// Say nothing, unless the program cannot be started (sets RNIC_QUIET=1 for the program)
     #[arg(long, short)]
     pub quiet: bool,
-    /// Start no program: print the variables that give a program the NIC, for a shell, for other programs (json), or as
-    /// NAME=VALUE for $GITHUB_ENV (github)
+    /// Start no program: print the variables that give a program the NIC, for a shell, for other
+    /// programs (json), or as NAME=VALUE for $GITHUB_ENV (github)
     #[arg(
         long,
         value_name = "FORMAT",
@@ -82,7 +86,8 @@ pub struct Args {
         conflicts_with = "program"
     )]
     pub print_env: Option<environment::Format>,
-    /// With --print-env: have the NIC record failures in FILE, which `rnic explain --report FILE` puts into words
+    /// With --print-env: have the NIC record failures in FILE, which `rnic explain --report FILE`
+    /// puts into words
     #[arg(
         long,
         value_name = "FILE",
@@ -179,7 +184,8 @@ fn start(args: Args) -> Result<()> {
     let ward =
         sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
     let status = ward.wait()?;
-    // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be told, so be it.
+    // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be
+    // told, so be it.
     let _ = rnic_nic::cm::execute_wills_of_the_dead();
     let report = collector.read();
     drop(collector);
@@ -193,7 +199,8 @@ fn start(args: Args) -> Result<()> {
     sys::end_like(status)
 }
 
-/// Checked here, so that a mistake is not found by the program; and with a seed, so that the run can be repeated.
+/// Checked here, so that a mistake is not found by the program; and with a seed, so that the run
+/// can be repeated.
 pub fn faults(text: &str, seed: Option<u64>) -> Result<FaultSpec> {
     let unreadable = |why: String| {
         Failure::new(format!("the fault specification `{text}` cannot be read"))
@@ -201,7 +208,8 @@ pub fn faults(text: &str, seed: Option<u64>) -> Result<FaultSpec> {
             .next("an example: --faults drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42")
             .status(2)
     };
-    // An unset variable of a script, most likely: it would change the path of all packets and damage none.
+    // An unset variable of a script, most likely: it would change the path of all packets and
+    // damage none.
     if text.trim().is_empty() {
         return Err(unreadable("it is empty".to_owned()));
     }

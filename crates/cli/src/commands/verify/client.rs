@@ -17,7 +17,8 @@ use crate::platform::failure::{Failure, Result};
 
 /// What queue pairs have, if they are not told otherwise.
 const RETRIES: u8 = 7;
-/// A connection of which nothing is under way and nothing comes for so long is asked whether it is still there.
+/// A connection of which nothing is under way and nothing comes for so long is asked whether it is
+/// still there.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// When to stop.
@@ -158,7 +159,8 @@ pub fn run(
     }
     let mut lanes = Vec::new();
     for qp in ends.connect(exchange)? {
-        // An operation that is not yet confirmed may have given its buffer back, so there is never one too few.
+        // An operation that is not yet confirmed may have given its buffer back, so there is never
+        // one too few.
         let buffers = (0..WINDOW)
             .map(|_| ends.pd.buffer(task.max_size.max(8) as usize))
             .collect::<rnic::Result<_>>()?;
@@ -288,7 +290,8 @@ impl Lane {
             }
             return Ok(());
         }
-        // By number, not by count: operation n uses the slot of operation n - WINDOW, which must be over.
+        // By number, not by count: operation n uses the slot of operation n - WINDOW, which must be
+        // over.
         while self
             .pending
             .front()
@@ -316,7 +319,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends something that changes nothing. If the peer's queue pair has given up, it is not answered.
+    /// Sends something that changes nothing. If the peer's queue pair has given up, it is not
+    /// answered.
     fn ask(&mut self, lane: usize) -> Result<()> {
         let nothing = self.region.slice(0, 0)?;
         self.qp
@@ -330,8 +334,8 @@ impl Lane {
         pending.filter(|p| !p.step.kind.is_silent()).count()
     }
 
-    /// Whether the words that atomics change may be these in the end. Of a lost connection any number of those that are not done were
-    /// executed, in order.
+    /// Whether the words that atomics change may be these in the end. Of a lost connection any
+    /// number of those that are not done were executed, in order.
     fn may_have_left(&self, (sum, swapped): (u64, u64), lost: bool) -> bool {
         let before = |kind: Kind, found: u64| {
             let mut its = self.pending.iter().filter(|p| p.step.kind == kind);

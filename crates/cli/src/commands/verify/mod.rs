@@ -1,4 +1,5 @@
-//! `rnic verify`: random operations of random sizes, every byte checked; for tests under fault injection.
+//! `rnic verify`: random operations of random sizes, every byte checked; for tests under fault
+//! injection.
 
 mod client;
 mod pattern;
@@ -75,11 +76,12 @@ pub struct Args {
     /// Local ACK timeout, 4.096 us x 2^N
     #[arg(long, default_value_t = 14, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
     timeout: u8,
-    /// Damage what is sent: drop=1%,dup=1%,reorder=5%,corrupt=1%,seed=42. With --server or --connect, what this side sends
+    /// Damage what is sent: drop=1%,dup=1%,reorder=5%,corrupt=1%,seed=42. With --server or
+    /// --connect, what this side sends
     #[arg(long, value_name = "SPEC")]
     faults: Option<String>,
-    /// Wait for a client, which says what to do. ADDR is ADDRESS, PORT or ADDRESS:PORT of this host [default: port 18517 of
-    /// all addresses]
+    /// Wait for a client, which says what to do. ADDR is ADDRESS, PORT or ADDRESS:PORT of this host
+    /// [default: port 18517 of all addresses]
     #[arg(
         long,
         value_name = "ADDR",
@@ -228,8 +230,9 @@ enum Note {
 
 /// Connections that gave up.
 ///
-/// A reliable connection that gets no answer to so many transmissions as it may make ends with status 12, as it has to (IBTA vol. 1,
-/// 9.9.2.1.1). Where packets are lost on purpose that is no mistake: what came before counts, and the other connections go on.
+/// A reliable connection that gets no answer to so many transmissions as it may make ends with
+/// status 12, as it has to (IBTA vol. 1, 9.9.2.1.1). Where packets are lost on purpose that is no
+/// mistake: what came before counts, and the other connections go on.
 #[derive(Debug)]
 struct Losses {
     lost: Vec<bool>,
@@ -303,7 +306,8 @@ impl Losses {
         }
     }
 
-    /// Waits for a completion of any queue pair that is not lost. `None`: a note may have come, or a connection was lost.
+    /// Waits for a completion of any queue pair that is not lost. `None`: a note may have come, or
+    /// a connection was lost.
     fn wait(
         &mut self,
         cq: &CompletionQueue,
@@ -491,7 +495,8 @@ fn finish(reports: &[(&str, &Report)]) -> Result<()> {
     }
 }
 
-/// The server sees nothing of READs and atomics, which may be all there was: the client tells whether that was something.
+/// The server sees nothing of READs and atomics, which may be all there was: the client tells
+/// whether that was something.
 fn finish_server(report: &Report) -> Result<()> {
     let (operations, bytes) = check(&[("this side", report)])?;
     match operations {
@@ -571,7 +576,8 @@ mod tests {
         assert!(finish_server(&nothing).is_ok(), "the client may have read");
     }
 
-    /// A connection gives up where packets are lost on purpose, on either side. Elsewhere it is a failure.
+    /// A connection gives up where packets are lost on purpose, on either side. Elsewhere it is a
+    /// failure.
     #[test]
     fn a_connection_may_give_up_under_faults_alone() {
         let task = Task {

@@ -8,8 +8,8 @@ fn word(seed: u64, index: u64) -> [u8; 8] {
     (z ^ (z >> 31)).to_le_bytes()
 }
 
-/// Calls `f` with each piece of a word that lies in `offset .. offset + len`: where in the range it is, and its bytes.
-/// Stops when `f` says so.
+/// Calls `f` with each piece of a word that lies in `offset .. offset + len`: where in the range it
+/// is, and its bytes. Stops when `f` says so.
 fn pieces(seed: u64, offset: usize, len: usize, mut f: impl FnMut(usize, &[u8]) -> bool) {
     let mut at = 0;
     while at < len {

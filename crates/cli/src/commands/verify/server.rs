@@ -13,7 +13,8 @@ use super::{Ends, GUARD, LAST, Losses, Note, Report, Task, UNTOUCHED, WINDOW, en
 use crate::peer::waiting::PATIENCE;
 use crate::platform::failure::{Failure, Result};
 
-/// Receives posted on each queue pair: one for each operation in flight, the last message, and some room.
+/// Receives posted on each queue pair: one for each operation in flight, the last message, and some
+/// room.
 pub const RECEIVES: usize = WINDOW + 2;
 
 struct Lane {

@@ -162,7 +162,8 @@ pub fn request(operation: Operation, buffer: Buffer, target: RemoteMemory) -> Se
     }
 }
 
-/// Answers one-sided operations, by polling, from the barrier that starts the test until [`dismiss`].
+/// Answers one-sided operations, by polling, from the barrier that starts the test until
+/// [`dismiss`].
 pub fn serve(station: &mut Station) -> Result<()> {
     station.qp.post_recv_empty(0)?;
     station.exchange.barrier()?;

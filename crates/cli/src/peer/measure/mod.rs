@@ -1,7 +1,7 @@
 //! Latency and bandwidth of one connection, measured by two processes in step.
 //!
-//! The leading side names a [`Test`] over the channel and takes the times; the following side does its part until
-//! [`Test::End`].
+//! The leading side names a [`Test`] over the channel and takes the times; the following side does
+//! its part until [`Test::End`].
 
 mod bandwidth;
 mod latency;
@@ -44,7 +44,8 @@ impl Operation {
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Test {
-    /// Half a round trip of `size` bytes there and back, for READ a whole operation; `rounds` times.
+    /// Half a round trip of `size` bytes there and back, for READ a whole operation; `rounds`
+    /// times.
     Latency {
         operation: Operation,
         size: usize,
@@ -242,7 +243,8 @@ fn poll_tending(station: &Station, cq: &CompletionQueue) -> Result<Option<Comple
     }
 }
 
-/// Posts messages of one size: inline if they are small, else from a pool of buffers; signals now and then.
+/// Posts messages of one size: inline if they are small, else from a pool of buffers; signals now
+/// and then.
 struct Sender {
     pool: Vec<Buffer>,
     inline: Vec<u8>,
@@ -321,7 +323,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits until everything has completed; a last signaled message of no bytes vouches for the rest.
+    /// Waits until everything has completed; a last signaled message of no bytes vouches for the
+    /// rest.
     fn finish(mut self, station: &Station) -> Result<()> {
         // A write of nothing needs no key and no receive.
         let nowhere = RemoteMemory {

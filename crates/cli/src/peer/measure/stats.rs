@@ -69,7 +69,8 @@ impl Distribution {
         for value in self.nanos.iter_recorded() {
             let nanos = value.value_iterated_to() as f64;
             let at = ((nanos / least).ln() / ratio.ln()).floor().max(0.0) as usize;
-            // The least of 99.9% is in the last step but one, whatever the logarithm's last digit says.
+            // The least of 99.9% is in the last step but one, whatever the logarithm's last digit
+            // says.
             let at = if nanos <= most {
                 at.min(count - 1)
             } else {

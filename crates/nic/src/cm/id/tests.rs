@@ -10,7 +10,8 @@ fn tcp(channel: &EventChannel) -> Id {
     Id::new(channel, PortSpace::Tcp, QpType::Rc, 1).expect("an id")
 }
 
-/// The last handle of a listener ends while somebody takes a request of it: the request ends too, as its id is nobody's.
+/// The last handle of a listener ends while somebody takes a request of it: the request ends too,
+/// as its id is nobody's.
 #[test]
 fn a_request_does_not_outlive_its_listener() {
     let (ours, theirs) = (

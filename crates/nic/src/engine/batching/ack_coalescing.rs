@@ -1,11 +1,12 @@
 //! When a lone ACK may wait.
 //!
-//! On a socket an ACK costs as much as a message: it is a system call and a way through the network stack. A peer that
-//! goes on sending does not wait for it, and one ACK answers for all messages before it (IBTA vol. 1, 9.7.5.1.2). So
-//! while the application polls, an ACK that is all a queue pair has to say is held until either so many messages share
-//! it, or the peer falls silent for a moment. A peer that fell silent may have waited for its completion; for a while
-//! its ACKs then leave at once, longer each time it happens. So they do for one that asks for few of its messages only: it
-//! says by itself which one it waits for.
+//! On a socket an ACK costs as much as a message: it is a system call and a way through the network
+//! stack. A peer that goes on sending does not wait for it, and one ACK answers for all messages
+//! before it (IBTA vol. 1, 9.7.5.1.2). So while the application polls, an ACK that is all a queue
+//! pair has to say is held until either so many messages share it, or the peer falls silent for a
+//! moment. A peer that fell silent may have waited for its completion; for a while its ACKs then
+//! leave at once, longer each time it happens. So they do for one that asks for few of its messages
+//! only: it says by itself which one it waits for.
 
 use rnic_settings::ablation::{self, Policy};
 
@@ -13,10 +14,12 @@ use crate::adapt::{Backoff, Confidence};
 
 /// Messages that share an ACK at most.
 const SHARED: u32 = 16;
-/// How long the peer may be silent before its ACK leaves, ns: a few round trips between polling programs on one host.
+/// How long the peer may be silent before its ACK leaves, ns: a few round trips between polling
+/// programs on one host.
 const SILENCE: u64 = 20_000;
-/// Nor is it silent before the engine has looked so often: where that takes longer than all of the above, on slow machines, the
-/// answer of the application, which polls, is still to come, and has room for the ACK in its system call.
+/// Nor is it silent before the engine has looked so often: where that takes longer than all of the
+/// above, on slow machines, the answer of the application, which polls, is still to come, and has
+/// room for the ACK in its system call.
 const LOOKS: u8 = 8;
 /// After the peer fell silent its messages are answered at once for a while: their number.
 type AtOnce = Backoff<64, 16_384>;
@@ -26,7 +29,7 @@ type AtOnce = Backoff<64, 16_384>;
 type Answered = Confidence<4, 4>;
 
 /// A queue pair's held ACK, and what is known of its peer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeldAck {
     /// Messages that wait for it.
     messages: u32,
@@ -46,22 +49,6 @@ pub(crate) struct HeldAck {
     answers: Answered,
     /// It waits for the answer to the last one.
     held: bool,
-}
-
-impl Default for HeldAck {
-    fn default() -> HeldAck {
-        HeldAck {
-            messages: 0,
-            last: 0,
-            looks: 0,
-            at_once: AtOnce::new(),
-            unasked: false,
-            requested: false,
-            answered: false,
-            answers: Answered::new(),
-            held: false,
-        }
-    }
 }
 
 impl HeldAck {
@@ -105,7 +92,8 @@ impl HeldAck {
         false
     }
 
-    /// The application has answered the last messages, each before the next came: the ACK waits for what it posts now.
+    /// The application has answered the last messages, each before the next came: the ACK waits for
+    /// what it posts now.
     #[inline]
     pub(crate) fn waits_for_answer(&mut self) -> bool {
         self.held = self.answers.is_sure();
@@ -146,11 +134,13 @@ impl HeldAck {
 
 #[cfg(test)]
 mod tests {
-    //! A peer that goes on sending gets few ACKs, one that waits gets them at once, and none waits without end.
+    //! A peer that goes on sending gets few ACKs, one that waits gets them at once, and none waits
+    //! without end.
 
     use super::*;
 
-    /// Rounds of a peer that sends every `gap` ns while the engine looks every 500 ns; the ACKs that left.
+    /// Rounds of a peer that sends every `gap` ns while the engine looks every 500 ns; the ACKs
+    /// that left.
     fn acks(held: &mut HeldAck, rounds: u32, gap: u64) -> u32 {
         let mut left = 0;
         let mut now = 0;

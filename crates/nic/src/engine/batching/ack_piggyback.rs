@@ -1,22 +1,24 @@
 //! Which ACKs wait for the application's answer although nobody polls.
 //!
-//! Who spins on its memory until a WRITE changes it, and answers by a WRITE of its own (`ib_write_lat`), does not poll
-//! meanwhile. An ACK that leaves ahead of the answer is a system call, a packet and a wake-up more, and does harm beyond that:
-//! the peer, which polls until its own WRITE is complete, ceases to, and is not there when the answer comes, so that this takes
-//! its background thread, on a core on which the application spins. If both come together, whoever polls for the ACK has
-//! the answer too, and no background thread is needed on either side.
+//! Who spins on its memory until a WRITE changes it, and answers by a WRITE of its own
+//! (`ib_write_lat`), does not poll meanwhile. An ACK that leaves ahead of the answer is a system
+//! call, a packet and a wake-up more, and does harm beyond that: the peer, which polls until its
+//! own WRITE is complete, ceases to, and is not there when the answer comes, so that this takes its
+//! background thread, on a core on which the application spins. If both come together, whoever
+//! polls for the ACK has the answer too, and no background thread is needed on either side.
 //!
-//! Who waits for a SEND polls for its completion ([`crate::engine::ack_coalescing`]), so this is about WRITEs without immediate data.
-//! Only a queue pair whose application was seen to answer soon, several times in a row, has its ACKs wait, by the network stack
-//! or past it, and not for long. An ACK that waited in vain makes it take longer until the next one does.
+//! Who waits for a SEND polls for its completion ([`crate::engine::ack_coalescing`]), so this is
+//! about WRITEs without immediate data. Only a queue pair whose application was seen to answer
+//! soon, several times in a row, has its ACKs wait, by the network stack or past it, and not for
+//! long. An ACK that waited in vain makes it take longer until the next one does.
 
 use rnic_settings::ablation::{self, Policy};
 
 use crate::adapt::Confidence;
 use std::collections::{TryReserveError, VecDeque};
 
-/// Who answers within so many times what it costs to wake a thread answers soon: the background thread sends the ACK, goes to
-/// sleep, and leaves the core to the application perhaps.
+/// Who answers within so many times what it costs to wake a thread answers soon: the background
+/// thread sends the ACK, goes to sleep, and leaves the core to the application perhaps.
 const WAKE_UPS: u64 = 16;
 /// But no less and no more, ns.
 const SOON_NS: std::ops::RangeInclusive<u64> = 200_000..=1_000_000;
@@ -26,7 +28,7 @@ const WAIT: u64 = 2;
 type Soon = Confidence<4, 4096>;
 
 /// What is known of the application behind a queue pair.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piggyback {
     /// When an ACK left by itself, ahead of the answer; 0: none did since the last one.
     alone: u64,
@@ -51,18 +53,6 @@ pub(crate) enum Wait {
     Over,
     /// It leaves.
     No,
-}
-
-impl Default for Piggyback {
-    fn default() -> Piggyback {
-        Piggyback {
-            alone: 0,
-            soon: Soon::new(),
-            until: 0,
-            silent: false,
-            fresh: false,
-        }
-    }
 }
 
 impl Piggyback {
@@ -164,7 +154,8 @@ impl DelayedAcks {
         self.waiting.insert(place, (until, qpn));
     }
 
-    /// The ACK of this one does not wait any more. Else its time would wake the background thread, which has nothing to do then.
+    /// The ACK of this one does not wait any more. Else its time would wake the background thread,
+    /// which has nothing to do then.
     pub(crate) fn forget(&mut self, qpn: u32) {
         // The first as a rule.
         if let Some(place) = self.waiting.iter().position(|&(_, waits)| waits == qpn) {

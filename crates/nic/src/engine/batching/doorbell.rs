@@ -1,16 +1,19 @@
 //! When what was posted may wait for company.
 //!
-//! On a socket a packet of its own costs ten times what it costs in a batch. A program that keeps many short messages under
-//! way posts them one by one, and waits for none of them: so while packets of that connection are under way, what is
-//! posted stays in the send queue, or is a packet that does not leave, until there is a batch, or the program polls in vain, or a
-//! moment has passed at the next post. A lone message leaves at once.
+//! On a socket a packet of its own costs ten times what it costs in a batch. A program that keeps
+//! many short messages under way posts them one by one, and waits for none of them: so while
+//! packets of that connection are under way, what is posted stays in the send queue, or is a packet
+//! that does not leave, until there is a batch, or the program polls in vain, or a moment has
+//! passed at the next post. A lone message leaves at once.
 //!
-//! A program that asks for a completion now and then, as many messages as long, waits for that one before it goes on when its
-//! queue is full. So batches end with the message that asks, and those up to there are about equal.
+//! A program that asks for a completion now and then, as many messages as long, waits for that one
+//! before it goes on when its queue is full. So batches end with the message that asks, and those
+//! up to there are about equal.
 //!
-//! A program that posts and then does something else leaves it to the background thread to send the rest, when the ACK of
-//! what is under way wakes it, or a timer, or when it looks, once per millisecond. That happens to it a few times only: whoever let
-//! posts wait for long has the next ones sent at once, more of them each time it happens.
+//! A program that posts and then does something else leaves it to the background thread to send the
+//! rest, when the ACK of what is under way wakes it, or a timer, or when it looks, once per
+//! millisecond. That happens to it a few times only: whoever let posts wait for long has the next
+//! ones sent at once, more of them each time it happens.
 
 use crate::adapt::Backoff;
 use rnic_settings::ablation::{self, Policy};
@@ -22,7 +25,8 @@ const BYTES: u64 = 32 * 1024;
 const MOMENT: u64 = 10_000;
 /// Posts between two looks at the clock.
 const LOOK_EVERY: usize = 4;
-/// Whoever was last seen to post so long ago has turned to something else, or was kept from its core, ns.
+/// Whoever was last seen to post so long ago has turned to something else, or was kept from its
+/// core, ns.
 const LATE: u64 = 50_000;
 /// After somebody was late, posts leave at once for a while: their number.
 type AtOnce = Backoff<64, 65_536>;
@@ -44,8 +48,9 @@ const PACKETS: Terms = Terms {
     late: LATE,
 };
 
-/// Of what needs no packets ([`crate::engine::one_sided_batch`]). What is saved is a call in each case, and nobody comes earlier than the background
-/// thread. That posts are close is known by other means.
+/// Of what needs no packets ([`crate::engine::one_sided_batch`]). What is saved is a call in each
+/// case, and nobody comes earlier than the background thread. That posts are close is known by
+/// other means.
 const ROWS: Terms = Terms {
     bytes: 128 * 1024,
     moment: u64::MAX,
@@ -103,8 +108,9 @@ impl Batcher {
         }
     }
 
-    /// They may wait. Once this was false all are expected to
-    /// leave. The clock is not asked each time. `left`: posts behind them up to the next that is expected to be signaled; 0: not known.
+    /// They may wait. Once this was false all are expected to leave. The clock is not asked each
+    /// time. `left`: posts behind them up to the next that is expected to be signaled; 0: not
+    /// known.
     #[inline]
     pub(in crate::engine) fn may_wait(
         &mut self,
@@ -152,7 +158,8 @@ impl Batcher {
         self.seen.saturating_sub(self.since) < self.terms.moment
     }
 
-    /// Posts of a batch that begins: `left` of them are left up to one that is signaled, or an equal part.
+    /// Posts of a batch that begins: `left` of them are left up to one that is signaled, or an
+    /// equal part.
     #[inline]
     fn size(left: usize) -> usize {
         match (left + POSTS / 2) / POSTS {
@@ -186,7 +193,8 @@ impl Batcher {
 
 #[cfg(test)]
 mod tests {
-    //! Who streams gets batches, who turns away soon has its messages sent at once, and nobody's wait without end.
+    //! Who streams gets batches, who turns away soon has its messages sent at once, and nobody's
+    //! wait without end.
 
     use super::*;
     use crate::queues::Signals;
@@ -222,7 +230,8 @@ mod tests {
         assert!(!batcher.may_wait(many, 0, || 0));
     }
 
-    /// Posts of which every `period`th is signaled; the sizes of their batches, up to the one that ends with the last.
+    /// Posts of which every `period`th is signaled; the sizes of their batches, up to the one that
+    /// ends with the last.
     fn batches(period: usize, posts: usize) -> Vec<usize> {
         let (mut batcher, mut signals) = (Batcher::default(), Signals::default());
         let (mut sizes, mut size) = (Vec::new(), 0);

@@ -1,9 +1,11 @@
-//! When short RDMA WRITEs and READs that need no packets wait for company, so that several are done in one system call.
+//! When short RDMA WRITEs and READs that need no packets wait for company, so that several are done
+//! in one system call.
 //!
-//! As with packets ([`crate::engine::doorbell`]), but nobody waits who might be alone: only what comes so soon after what was posted before
-//! it to the same queue pair, and several times so, that more is surely on its way. They are done when there is a row of
-//! them, or the program polls, or posts something else. A program that does none of these and then looks at memory, say,
-//! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Batcher`].
+//! As with packets ([`crate::engine::doorbell`]), but nobody waits who might be alone: only what
+//! comes so soon after what was posted before it to the same queue pair, and several times so, that
+//! more is surely on its way. They are done when there is a row of them, or the program polls, or
+//! posts something else. A program that does none of these and then looks at memory, say, leaves
+//! them to the background thread, within a millisecond; that happens to it seldom, see [`Batcher`].
 
 use crate::adapt::Confidence;
 
@@ -111,7 +113,8 @@ impl OneSidedBatch {
 
 #[cfg(test)]
 mod tests {
-    //! A stream is done in rows, and who posts a few and turns to something else has them done at once.
+    //! A stream is done in rows, and who posts a few and turns to something else has them done at
+    //! once.
 
     use super::*;
     use crate::engine::doorbell;
@@ -165,7 +168,8 @@ mod tests {
         assert_eq!(calls, 50);
     }
 
-    /// Bursts whose end is left to the background thread: however long they are, it is soon learned.
+    /// Bursts whose end is left to the background thread: however long they are, it is soon
+    /// learned.
     #[test]
     fn bursts_that_end_in_a_pause_are_late_a_few_times_only() {
         for burst in [6, 40, 100, 250] {

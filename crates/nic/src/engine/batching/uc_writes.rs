@@ -1,8 +1,9 @@
 //! Whether an RDMA WRITE of UC goes without packets, where it could.
 //!
-//! One by itself is faster so: no thread of the target's has to come and look, and its program may spin on the memory. Of a stream a
-//! packet costs a fraction of the system call. Who waits for answers posts the next one no sooner than an answer can come,
-//! and that takes about as long as a WRITE: so one that follows much sooner, as those before it did, is one of a stream.
+//! One by itself is faster so: no thread of the target's has to come and look, and its program may
+//! spin on the memory. Of a stream a packet costs a fraction of the system call. Who waits for
+//! answers posts the next one no sooner than an answer can come, and that takes about as long as a
+//! WRITE: so one that follows much sooner, as those before it did, is one of a stream.
 //!
 //! RC, which has to ask, has [`crate::engine::one_sided_batch`] for its streams.
 
@@ -11,7 +12,8 @@ use rnic_transport::QueuePair;
 
 use crate::adapt::Confidence;
 
-/// What a WRITE takes, as long as none was timed, in [`sys::ticks_or_ns`](crate::sys::ticks_or_ns): about a microsecond.
+/// What a WRITE takes, as long as none was timed, in [`sys::ticks_or_ns`](crate::sys::ticks_or_ns):
+/// about a microsecond.
 const GUESS: u64 = 3_000;
 /// What follows within this part of it is close.
 const PART: u64 = 4;
@@ -58,8 +60,9 @@ impl UcWrites {
         posted == 1 && (!self.close.is_sure() || ablation::is_out(Policy::UcWrites))
     }
 
-    /// It is over; `executed`: something went without packets. (A thread that has lost its processor in the middle
-    /// says nothing of the cost, so that grows slowly. With packets a turn takes next to nothing.)
+    /// It is over; `executed`: something went without packets. (A thread that has lost its
+    /// processor in the middle says nothing of the cost, so that grows slowly. With packets a turn
+    /// takes next to nothing.)
     #[inline]
     pub(in crate::engine) fn ended(&mut self, executed: bool, clock: impl Fn() -> u64) {
         self.ended = self.began;

@@ -1,10 +1,11 @@
 //! Short messages beside a bulk transfer.
 //!
-//! Queue pairs have their turns one after the other, but what a program that has both waits for is more than a turn: all that
-//! is under way ahead of the short message, in the peer's receive buffer or ring, and all that this call of the engine and the
-//! peer's do before they return to their programs. A card's queue pairs share its wire by a few kilobytes; here it would be
-//! megabytes. So while queue pairs have short messages, the engine does less for the others in one call, and they have less
-//! under way. Where nobody waits they go on undivided, which is faster.
+//! Queue pairs have their turns one after the other, but what a program that has both waits for is
+//! more than a turn: all that is under way ahead of the short message, in the peer's receive buffer
+//! or ring, and all that this call of the engine and the peer's do before they return to their
+//! programs. A card's queue pairs share its wire by a few kilobytes; here it would be megabytes. So
+//! while queue pairs have short messages, the engine does less for the others in one call, and they
+//! have less under way. Where nobody waits they go on undivided, which is faster.
 
 use rnic_settings::ablation::{self, Policy};
 use std::cell::Cell;
@@ -14,7 +15,8 @@ use rnic_wire::{Operation, Packet};
 
 /// Bytes of a short message, at most.
 const SHORT: usize = 4096;
-/// Whoever had one has the next one within this: longer than a round trip anywhere, and on a machine that is slow or crowded.
+/// Whoever had one has the next one within this: longer than a round trip anywhere, and on a
+/// machine that is slow or crowded.
 const SOON_NS: u64 = 100_000_000;
 
 /// Who had short messages lately.
@@ -67,7 +69,8 @@ pub(crate) fn are_several() -> bool {
 }
 
 thread_local! {
-    /// Which shards had, while this thread drove them: to whom they are one device, what it does in one keeps it from another.
+    /// Which shards had, while this thread drove them: to whom they are one device, what it does in
+    /// one keeps it from another.
     static DRIVEN: Cell<Lately> = const { Cell::new(Lately::NOBODY) };
 }
 
@@ -79,7 +82,8 @@ pub(in crate::engine) struct Fairness {
     qps: Lately,
     /// When a part of a long one came last.
     long_at: u64,
-    /// When a thread that drives this shard had a short one of another; for the background thread, which has none.
+    /// When a thread that drives this shard had a short one of another; for the background thread,
+    /// which has none.
     elsewhere_at: u64,
 }
 
@@ -155,7 +159,8 @@ pub(in crate::engine) fn is_short(bytes: u64) -> bool {
     bytes <= SHORT as u64
 }
 
-/// Bytes of a message that is one packet, or of what it asks for; `None`: it is a part of one, or an ACK.
+/// Bytes of a message that is one packet, or of what it asks for; `None`: it is a part of one, or
+/// an ACK.
 #[inline]
 fn message_of(packet: &Packet<'_>) -> Option<usize> {
     use Operation as O;

@@ -1,18 +1,23 @@
 //! How many queue pairs may have requests under way to one host, by the network stack, at one time.
 //!
-//! Each has a window of its own, and at least a packet of it: thousands that write to one process overrun its receive buffer however small
-//! their windows are, and what was lost is lost again in the same group, until some have used up their retries. Nothing but
-//! their ACK timers tells of it. So when one ends while many have something under way to the same host, these become a *group*: half as
-//! many may have something under way from then on, the others wait in a line, and nothing of theirs leaves. Each
-//! time that as many as may have been answered there may be one more; each time that timers end, half as many. One that goes on and on while others
-//! wait gives way after a few turns.
+//! Each has a window of its own, and at least a packet of it: thousands that write to one process
+//! overrun its receive buffer however small their windows are, and what was lost is lost again in
+//! the same group, until some have used up their retries. Nothing but their ACK timers tells of it.
+//! So when one ends while many have something under way to the same host, these become a *group*:
+//! half as many may have something under way from then on, the others wait in a line, and nothing
+//! of theirs leaves. Each time that as many as may have been answered there may be one more; each
+//! time that timers end, half as many. One that goes on and on while others wait gives way after a
+//! few turns.
 //!
-//! Who has something under way is not kept book of by events, but looked up whenever a queue pair may have changed ([`Incast::note`]), and
-//! who is held back is always in a line ([`Incast::wait`], [`Incast::next`]). A group is dissolved, and all of it let go, when nobody
-//! was answered for a while (its host may be dead, which each has to find out by itself), and when nobody had to wait for long.
+//! Who has something under way is not kept book of by events, but looked up whenever a queue pair
+//! may have changed ([`Incast::note`]), and who is held back is always in a line ([`Incast::wait`],
+//! [`Incast::next`]). A group is dissolved, and all of it let go, when nobody was answered for a
+//! while (its host may be dead, which each has to find out by itself), and when nobody had to wait
+//! for long.
 //!
-//! A queue pair that has been silent for longer than one ACK timeout does not count and does not wait, for its peer may be dead: it has one
-//! packet under way now and then. Nor does one with a long ACK timeout, or without ([`crate::objects::qp::QpEntry::may_join_incast`]).
+//! A queue pair that has been silent for longer than one ACK timeout does not count and does not
+//! wait, for its peer may be dead: it has one packet under way now and then. Nor does one with a
+//! long ACK timeout, or without ([`crate::objects::qp::QpEntry::may_join_incast`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -57,7 +62,8 @@ struct Group {
     most: u32,
     /// and so many have, or are about to.
     under_way: u32,
-    /// Numbers of those that are held back, in order; and perhaps of others, which were reset or destroyed.
+    /// Numbers of those that are held back, in order; and perhaps of others, which were reset or
+    /// destroyed.
     waiting: VecDeque<u32>,
     /// When `most` was halved last, ns.
     cut_at: u64,
@@ -155,8 +161,8 @@ impl Incast {
         self.groups.iter_mut().find(|group| group.number == number)
     }
 
-    /// The ACK timer has ended of a queue pair to this host that was not silent. True: look how many have something under way there, they may
-    /// be a group.
+    /// The ACK timer has ended of a queue pair to this host that was not silent. True: look how
+    /// many have something under way there, they may be a group.
     pub(in crate::engine) fn timed_out(&mut self, now: u64, host: IpAddr) -> bool {
         let soon = |at: u64| now.saturating_sub(at) <= ONE_GROUP_NS;
         if let Some(group) = self.groups.iter_mut().find(|group| group.host == host) {
@@ -175,8 +181,8 @@ impl Incast {
         true
     }
 
-    /// So many have something under way to a host that has no group, and timers end. Whoever has a queue pair there [joins](Self::join) and is
-    /// [noted](Self::note).
+    /// So many have something under way to a host that has no group, and timers end. Whoever has a
+    /// queue pair there [joins](Self::join) and is [noted](Self::note).
     pub(in crate::engine) fn form(&mut self, now: u64, host: IpAddr, count: u32) {
         self.last = self.last.checked_add(1).unwrap_or(1);
         self.groups.push(Group {
@@ -302,7 +308,8 @@ impl Incast {
         self.groups.iter().any(Group::has_room)
     }
 
-    /// Who waits longest where there is room, and in which group. It may be gone, or be in another one.
+    /// Who waits longest where there is room, and in which group. It may be gone, or be in another
+    /// one.
     pub(in crate::engine) fn next(&mut self) -> Option<(u32, u32)> {
         let group = self.groups.iter_mut().find(|group| group.has_room())?;
         Some((group.waiting.pop_front()?, group.number))

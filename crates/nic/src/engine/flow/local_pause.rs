@@ -1,9 +1,10 @@
 //! Back pressure for services without acknowledgements, on this host.
 //!
-//! A network card sends no faster than its wire, and what it sends reaches the peer's memory at that pace. Between
-//! processes of one host nothing paces UC and UD but the receive buffer of the peer's socket, and what does not fit in
-//! there is lost. So a sender looks now and then how full the host's receive buffers are, and while one is half full it
-//! waits: its work requests complete later, as if the wire were busy.
+//! A network card sends no faster than its wire, and what it sends reaches the peer's memory at
+//! that pace. Between processes of one host nothing paces UC and UD but the receive buffer of the
+//! peer's socket, and what does not fit in there is lost. So a sender looks now and then how full
+//! the host's receive buffers are, and while one is half full it waits: its work requests complete
+//! later, as if the wire were busy.
 
 use std::collections::TryReserveError;
 
@@ -17,7 +18,8 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const INDULGENCE_NS: u64 = 10_000_000_000;
 /// What the kernel's book-keeping of a small datagram takes of a receive buffer.
 const OVERHEAD: usize = 768;
-/// More than this need not wait in a receive buffer, however large it is: what waits there has left the caches.
+/// More than this need not wait in a receive buffer, however large it is: what waits there has left
+/// the caches.
 const MOST_WAITING: usize = 4 << 20;
 
 /// Whether UC and UD may send to this host.

@@ -1,8 +1,9 @@
 //! What has come and is not taken in yet, as the timers see it.
 //!
-//! A card takes packets in as they come, so an ACK timer that ends found no ACK. Here a round takes in only so many, and many threads
-//! may want the core: the ACK may lie in a ring, or in the socket, while its timer ends. So timers go by the time up to
-//! which all that came is known. Where more comes than is taken in, for good, that is only so far behind.
+//! A card takes packets in as they come, so an ACK timer that ends found no ACK. Here a round takes
+//! in only so many, and many threads may want the core: the ACK may lie in a ring, or in the
+//! socket, while its timer ends. So timers go by the time up to which all that came is known. Where
+//! more comes than is taken in, for good, that is only so far behind.
 //!
 //! For the same reason a program that posts without ever polling takes in what comes all the same.
 
@@ -12,7 +13,8 @@ const BACKLOG: usize = 1 << 16;
 const BACKLOG_NS: u64 = 20_000_000;
 /// A timer that is held up is looked at again after so long, whoever else drives, ns.
 const AGAIN_NS: u64 = 1_000_000;
-/// Work requests posted without a round in between: a quarter of a millisecond, and more than programs post that poll.
+/// Work requests posted without a round in between: a quarter of a millisecond, and more than
+/// programs post that poll.
 pub(in crate::engine) const POSTS: usize = 1024;
 
 /// See the module.
@@ -31,7 +33,8 @@ pub(in crate::engine) struct ReceiveHorizon {
 }
 
 impl ReceiveHorizon {
-    /// A round that began at `now` took in so many packets, and perhaps left some. Gives the time that timers go by.
+    /// A round that began at `now` took in so many packets, and perhaps left some. Gives the time
+    /// that timers go by.
     #[inline]
     pub(in crate::engine) fn taken_in(&mut self, now: u64, packets: usize, all: bool) -> u64 {
         self.posts = 0;
@@ -81,7 +84,8 @@ impl ReceiveHorizon {
 
 #[cfg(test)]
 mod tests {
-    //! A timer does not end while what may stop it waits to be taken in, and does not wait for ever.
+    //! A timer does not end while what may stop it waits to be taken in, and does not wait for
+    //! ever.
 
     use super::*;
 

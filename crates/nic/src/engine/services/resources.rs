@@ -112,8 +112,8 @@ pub(crate) struct Page {
     pub(crate) next: u32,
 }
 
-/// The number of an object by that of the process's door and its number there. Some bits are the door's: no two processes have
-/// the same.
+/// The number of an object by that of the process's door and its number there. Some bits are the
+/// door's: no two processes have the same.
 fn number(door: u32, own: u32) -> u32 {
     door << 20 | (own & 0xf_ffff)
 }
@@ -144,7 +144,8 @@ impl Page {
 }
 
 impl Engine {
-    /// Objects of a kind from the place `from` on. Each shard has queue pairs; all else is told by the first.
+    /// Objects of a kind from the place `from` on. Each shard has queue pairs; all else is told by
+    /// the first.
     pub(crate) fn resources(&self, kind: Kind, from: u32) -> Page {
         let mut page = Page::default();
         let door = self.common.door();

@@ -9,8 +9,9 @@ use rnic_link::{PathId, PathSpec, RoceLink};
 use rnic_transport::Pd;
 use rnic_wire::Psn;
 
-/// Paths that one address handle keeps open. The link has one per process of the peer's host, so that its packets find
-/// the right one at once; who sends to more processes than this by UDP sends to the others by way of the first.
+/// Paths that one address handle keeps open. The link has one per process of the peer's host, so
+/// that its packets find the right one at once; who sends to more processes than this by UDP sends
+/// to the others by way of the first.
 const PATHS: usize = 32;
 /// By memory nobody hands over what came to the wrong one: as many as a host has ranges of QPNs.
 const PATHS_BY_MEMORY: usize = 4096;
@@ -44,7 +45,8 @@ pub(crate) struct AhTable {
 #[derive(Debug)]
 struct Retired {
     number: AhNumber,
-    /// The queue pairs that had sends queued then, and the PSN behind them: none behind it names the handle.
+    /// The queue pairs that had sends queued then, and the PSN behind them: none behind it names
+    /// the handle.
     marks: Vec<(u32, Psn)>,
 }
 
@@ -111,8 +113,8 @@ impl AhTable {
         }
     }
 
-    /// Gives one up. Work requests that name it may be queued before these marks: queue pair, and PSN of the first one
-    /// behind them.
+    /// Gives one up. Work requests that name it may be queued before these marks: queue pair, and
+    /// PSN of the first one behind them.
     pub(crate) fn retire(&mut self, number: AhNumber, marks: Vec<(u32, Psn)>) {
         if let Some(Some(entry)) = self.slot(number) {
             entry.retired = true;
@@ -125,8 +127,8 @@ impl AhTable {
         !self.retired.is_empty()
     }
 
-    /// Frees what was given up as far as no queued work request names it any more: `is_past` says of a queue pair whether
-    /// all its sends before a mark have left.
+    /// Frees what was given up as far as no queued work request names it any more: `is_past` says
+    /// of a queue pair whether all its sends before a mark have left.
     pub(crate) fn sweep(&mut self, link: &mut RoceLink, mut is_past: impl FnMut(u32, Psn) -> bool) {
         while let Some(number) = self.next_unnamed(&mut is_past) {
             self.free(number, link);
@@ -183,7 +185,8 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    //! An address handle is good until it is given up, and its place is another's only when nothing queued names it.
+    //! An address handle is good until it is given up, and its place is another's only when nothing
+    //! queued names it.
 
     use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,11 +1,12 @@
 //! Multicast groups: `ibv_attach_mcast(3)`, and which queue pairs get a copy of what arrives.
 //!
-//! A group is an IP multicast group. Its MGID is the IPv6 address of the group, or its IPv4 address mapped (what
-//! librdmacm uses for RoCE v2 over IPv4). As a queue pair that attaches does not say over which of the port's GIDs it
-//! wants to hear the group, it is joined on every interface of the GID table, also on those that appear later.
+//! A group is an IP multicast group. Its MGID is the IPv6 address of the group, or its IPv4 address
+//! mapped (what librdmacm uses for RoCE v2 over IPv4). As a queue pair that attaches does not say
+//! over which of the port's GIDs it wants to hear the group, it is joined on every interface of the
+//! GID table, also on those that appear later.
 //!
-//! An IPv6 MGID also has a group over IPv4, or programs with an MGID of their own invention (perftest) would be without
-//! multicast wherever GIDs are IPv4: see [`group_address`].
+//! An IPv6 MGID also has a group over IPv4, or programs with an MGID of their own invention
+//! (perftest) would be without multicast wherever GIDs are IPv4: see [`group_address`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -70,8 +71,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Joins what an MGID means on every interface of `table`. Gives whether the queue pair is a member of anything now, and
-    /// what the kernel refused last.
+    /// Joins what an MGID means on every interface of `table`. Gives whether the queue pair is a
+    /// member of anything now, and what the kernel refused last.
     fn join(
         &mut self,
         mgid: Gid,
@@ -106,7 +107,8 @@ impl Groups {
         (joined, refused)
     }
 
-    /// The table has changed: leaves groups on the interfaces that are gone from it, and joins on new ones.
+    /// The table has changed: leaves groups on the interfaces that are gone from it, and joins on
+    /// new ones.
     pub(crate) fn follow(&mut self, table: &[GidEntry], link: &mut RoceLink) {
         for (address, group) in &mut self.by_address {
             group.interfaces.retain(|ifindex| {
@@ -120,7 +122,8 @@ impl Groups {
             });
         }
         for (mgid, qpn) in self.attached.clone() {
-            // What the kernel refuses now (too many groups) is missed, and tried again at the next change.
+            // What the kernel refuses now (too many groups) is missed, and tried again at the next
+            // change.
             let _ = self.join(mgid, qpn, table, link);
         }
     }

@@ -141,7 +141,8 @@ impl QpEntry {
         attr
     }
 
-    /// By the network stack, what it has under way may count ([`crate::engine::IncastMember`]): RC, if it finds out before long that it was lost.
+    /// By the network stack, what it has under way may count ([`crate::engine::IncastMember`]): RC,
+    /// if it finds out before long that it was lost.
     #[inline]
     pub(crate) fn may_join_incast(&self) -> bool {
         matches!(self.transport, QueuePair::Rc(_))
@@ -168,7 +169,8 @@ impl QpEntry {
         withdraw(self.reach.as_deref(), &mut self.pointed, self.shared.qpn);
     }
 
-    /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its place is free.
+    /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its
+    /// place is free.
     pub(crate) fn abandon_receive(&self, srqs: &SrqTable) {
         if !self.transport.holds_receive() {
             return;
@@ -195,7 +197,8 @@ impl QpEntry {
     }
 }
 
-/// What packets of a queue pair point at may change from now on: what of them was not executed counts as lost.
+/// What packets of a queue pair point at may change from now on: what of them was not executed
+/// counts as lost.
 #[inline]
 pub(crate) fn withdraw(reach: Option<&Reach>, pointed: &mut bool, qpn: u32) {
     if std::mem::take(pointed)

@@ -6,16 +6,17 @@ use rnic_link::LinkError;
 use crate::engine::QpEntry;
 use crate::sys;
 
-/// How long a number rests after its queue pair: peers that missed the end of a connection still have it (a DREQ is repeated
-/// after 6.1 s), and packets may be on their way.
+/// How long a number rests after its queue pair: peers that missed the end of a connection still
+/// have it (a DREQ is repeated after 6.1 s), and packets may be on their way.
 const REST_NS: u64 = 10_000_000_000;
 
 /// Ranges that are claimed to let numbers rest; more only for queue pairs that exist.
 const RANGES_FOR_REST: usize = 16;
 
-/// All queue pairs of the process. A number is used again only after it has rested, as long as there are ranges for that,
-/// and after all others of the ranges were. Within a range they come in random order: who does not know a queue pair's number, but the
-/// process's range, has to try half of it.
+/// All queue pairs of the process. A number is used again only after it has rested, as long as
+/// there are ranges for that, and after all others of the ranges were. Within a range they come in
+/// random order: who does not know a queue pair's number, but the process's range, has to try half
+/// of it.
 #[derive(Debug, Default)]
 pub(crate) struct QpTable {
     ranges: Vec<Range>,
@@ -75,11 +76,12 @@ impl QpTable {
         range.entries[place].as_deref_mut()
     }
 
-    /// A number without a queue pair. `claim` gives one more range, and is asked if no number has rested or none is free.
-    /// `None` if all are taken even then.
+    /// A number without a queue pair. `claim` gives one more range, and is asked if no number has
+    /// rested or none is free. `None` if all are taken even then.
     ///
     /// # Errors
-    /// None is free, and `claim` failed; or it was [busy](LinkError::is_busy), and there may be one in a moment.
+    /// None is free, and `claim` failed; or it was [busy](LinkError::is_busy), and there may be one
+    /// in a moment.
     pub(crate) fn allocate(
         &mut self,
         now_ns: u64,

@@ -1,9 +1,10 @@
-//! The side that has an XRC target: what a queue pair whose requests another process executes keeps meanwhile.
+//! The side that has an XRC target: what a queue pair whose requests another process executes keeps
+//! meanwhile.
 //!
-//! A request that names a shared receive queue of another process is not executed here. It is kept, with those behind it,
-//! as a batch that goes to that process; what comes until the verdicts are there is kept, too, and fed again then. So the
-//! queue pair takes its requests one after the other whoever executes them. What does not fit is dropped: the requester
-//! sends it again.
+//! A request that names a shared receive queue of another process is not executed here. It is kept,
+//! with those behind it, as a batch that goes to that process; what comes until the verdicts are
+//! there is kept, too, and fed again then. So the queue pair takes its requests one after the other
+//! whoever executes them. What does not fit is dropped: the requester sends it again.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -93,7 +94,8 @@ impl RemoteSrq {
         self.referred = true;
     }
 
-    /// The packet that was just fed was referred: it begins a batch. True: somebody has to be asked.
+    /// The packet that was just fed was referred: it begins a batch. True: somebody has to be
+    /// asked.
     pub(crate) fn take_referral(&mut self, bytes: &[u8]) -> bool {
         if !std::mem::take(&mut self.referred) {
             return false;
@@ -142,8 +144,8 @@ impl RemoteSrq {
         Some(first.ext.xrceth?.srqn)
     }
 
-    /// Adds to the batch what follows its first packet in sequence, as far as nothing but its execution has to come
-    /// before.
+    /// Adds to the batch what follows its first packet in sequence, as far as nothing but its
+    /// execution has to come before.
     pub(crate) fn fill_batch(&mut self) {
         let Some(srqn) = self.srqn() else { return };
         let mut last = None;
@@ -173,7 +175,8 @@ impl RemoteSrq {
         }
     }
 
-    /// Ends the wait: the batch with what is to be done about each packet of it. Without verdict nothing happened.
+    /// Ends the wait: the batch with what is to be done about each packet of it. Without verdict
+    /// nothing happened.
     pub(crate) fn take_batch(&mut self) -> Vec<Box<[u8]>> {
         self.asked = None;
         std::mem::take(&mut self.batch)
@@ -234,8 +237,8 @@ impl RemoteSrq {
         });
     }
 
-    /// In ERR: READs that came before the request which was refused are still answered, and its NAK leaves behind them.
-    /// All else is over.
+    /// In ERR: READs that came before the request which was refused are still answered, and its NAK
+    /// leaves behind them. All else is over.
     pub(crate) fn only_read(self: Box<Self>) -> Option<Box<RemoteSrq>> {
         let reads = self.read.wanted.is_some() || self.read.have.is_some();
         reads.then(|| {

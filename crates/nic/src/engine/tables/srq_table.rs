@@ -9,8 +9,8 @@ use crate::queues::SrqShared;
 
 /// All shared receive queues of the process. A number is used again only after all others were.
 ///
-/// Numbers lie in the process's ranges of queue pair numbers, so that a number tells whose queue it is: over XRC a queue
-/// pair of another process may name it.
+/// Numbers lie in the process's ranges of queue pair numbers, so that a number tells whose queue it
+/// is: over XRC a queue pair of another process may name it.
 #[derive(Debug, Default)]
 pub(crate) struct SrqTable {
     ranges: Vec<QpnRange>,

@@ -1,4 +1,5 @@
-//! Payloads that lie elsewhere: copied to where they belong, within what was granted, or not at all.
+//! Payloads that lie elsewhere: copied to where they belong, within what was granted, or not at
+//! all.
 
 use std::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! For any regions and windows, in any order of binds and invalidates: no access lands outside what is open.
+//! For any regions and windows, in any order of binds and invalidates: no access lands outside what
+//! is open.
 
 use proptest::prelude::*;
 use rnic_transport::BindWindow;

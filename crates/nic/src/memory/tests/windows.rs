@@ -291,7 +291,8 @@ fn a_window_is_one_for_the_tables_of_all_shards() {
     // SAFETY: the buffer outlives the tables' use.
     unsafe { second.insert_as(lkey, region) };
     let [one, two] = [false, true].map(|type_2| first.insert_window(PD, type_2).unwrap());
-    // A type-1 window is open to all queue pairs of its domain, a type-2 window to its own; each is bound once.
+    // A type-1 window is open to all queue pairs of its domain, a type-2 window to its own; each is
+    // bound once.
     assert_eq!(second.bind(PD, QPN, &whole(one, lkey)), Ok(()));
     assert_eq!(first.bind(PD, QPN, &whole(two, lkey)), Ok(()));
     let (bind, other) = (whole(two, lkey), QPN + 1);

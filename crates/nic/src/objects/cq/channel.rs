@@ -63,8 +63,8 @@ impl CompChannel {
     /// queue.
     ///
     /// # Errors
-    /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child: the parent's events are not
-    /// its own.
+    /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child: the
+    /// parent's events are not its own.
     pub fn get_event(&self) -> Result<u64> {
         loop {
             self.expect_event()?;

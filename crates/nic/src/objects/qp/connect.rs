@@ -23,7 +23,8 @@ impl Qp {
     /// Changes state and attributes (`ibv_modify_qp(3)`).
     ///
     /// # Errors
-    /// EINVAL with the attribute that is missing, foreign or out of range in words; nothing has changed then.
+    /// EINVAL with the attribute that is missing, foreign or out of range in words; nothing has
+    /// changed then.
     pub fn modify(&self, attr: &QpAttr, mask: M) -> Result<()> {
         let shared = &self.inner.shared;
         let nic = &self.inner.context.nic;
@@ -62,11 +63,11 @@ impl Qp {
         // What peers may do by it is found out anew.
         let copies = engine.revoke_qp(shared.qpn);
         let outcome = apply(&mut engine, shared.qpn, attr, mask, from, to, &table);
-        if outcome.is_ok() {
-            if let Some(entry) = engine.qp_mut(shared.qpn) {
-                let ends = entry.peer.map(|peer| (peer.local, peer.remote));
-                observe::modified(&entry.shared, &entry.attr, ends);
-            }
+        if outcome.is_ok()
+            && let Some(entry) = engine.qp_mut(shared.qpn)
+        {
+            let ends = entry.peer.map(|peer| (peer.local, peer.remote));
+            observe::modified(&entry.shared, &entry.attr, ends);
         }
         self.inner.shard.after_drive(engine);
         // One that is stopped in the middle of a copy may end it: the memory is not given back yet.

@@ -1,4 +1,5 @@
-//! Handles of queue pairs: several may be open of an XRC target, and the queue pair ends with the last.
+//! Handles of queue pairs: several may be open of an XRC target, and the queue pair ends with the
+//! last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -37,8 +38,8 @@ pub(super) struct QpHandle {
     gone: AtomicBool,
 }
 
-/// The queue pair itself, which all its handles hold. It ends as the last of them is retired or dropped, and has a listener
-/// until then.
+/// The queue pair itself, which all its handles hold. It ends as the last of them is retired or
+/// dropped, and has a listener until then.
 #[derive(Debug)]
 pub(crate) struct QpTarget {
     shared: Arc<QpShared>,
@@ -51,7 +52,8 @@ pub(crate) struct QpTarget {
 }
 
 impl Xrcd {
-    /// Makes a queue pair of type [`QpType::XrcRecv`](crate::QpType::XrcRecv) in RESET. `cookie` comes back in its events.
+    /// Makes a queue pair of type [`QpType::XrcRecv`](crate::QpType::XrcRecv) in RESET. `cookie`
+    /// comes back in its events.
     ///
     /// # Errors
     /// ENOMEM when the device's queue pairs are all in use.
@@ -59,8 +61,9 @@ impl Xrcd {
         Qp::new_target(self, cookie)
     }
 
-    /// One more handle to a queue pair of the domain (`ibv_open_qp(3)`), which is destroyed with the last. `cookie` comes
-    /// back in its events, which all handles get, this one from [`Qp::listen`] on.
+    /// One more handle to a queue pair of the domain (`ibv_open_qp(3)`), which is destroyed with
+    /// the last. `cookie` comes back in its events, which all handles get, this one from
+    /// [`Qp::listen`] on.
     ///
     /// # Errors
     /// EINVAL if the domain has no such queue pair.
@@ -82,7 +85,8 @@ impl Qp {
     pub(crate) fn new_target(xrcd: &Xrcd, cookie: u64) -> Result<Qp> {
         let nic = &xrcd.context().shared.nic;
         nic.check_alive("ibv_create_qp")?;
-        // Its requests work in the protection domains of the shared receive queues that they name; this one is empty.
+        // Its requests work in the protection domains of the shared receive queues that they name;
+        // this one is empty.
         let pd = xrcd.context().empty_pd();
         // Where the shared receive queues have their numbers.
         let shard = nic.shard(0);
@@ -165,7 +169,8 @@ impl Qp {
         Some(Qp::handle(number, target, context, Some(xrcd), cookie))
     }
 
-    /// From now on the events of a handle that [`Xrcd::open_qp`] gave come with its cookie: what that stands for is there.
+    /// From now on the events of a handle that [`Xrcd::open_qp`] gave come with its cookie: what
+    /// that stands for is there.
     pub fn listen(&self) {
         let mut listeners = self.shared().listeners.lock();
         let own = |listener: &&mut Listener| listener.number == self.inner.number;
@@ -200,18 +205,20 @@ impl Qp {
         }
     }
 
-    /// Does what the end of the handle does, and leaves it valid and good for nothing: calls of it fail as after
-    /// [`Context::revoke`](crate::Context::revoke). For who has to wait until nobody uses it any more. The second time nothing
-    /// happens.
+    /// Does what the end of the handle does, and leaves it valid and good for nothing: calls of it
+    /// fail as after [`Context::revoke`](crate::Context::revoke). For who has to wait until nobody
+    /// uses it any more. The second time nothing happens.
     ///
-    /// On return none of its events is posted any more, and none waits that nobody has taken; if it was the last handle, no
-    /// copy in flight can touch memory on behalf of the queue pair, and the completion queues and the shared receive queue
-    /// are free of it. Its protection domain stays in use until it is dropped.
+    /// On return none of its events is posted any more, and none waits that nobody has taken; if it
+    /// was the last handle, no copy in flight can touch memory on behalf of the queue pair, and the
+    /// completion queues and the shared receive queue are free of it. Its protection domain stays
+    /// in use until it is dropped.
     pub fn retire(&self) {
         self.inner.retire();
     }
 
-    /// It was retired, or ended with its context. Every later call of it knows that, too: not so while it is being retired.
+    /// It was retired, or ended with its context. Every later call of it knows that, too: not so
+    /// while it is being retired.
     pub fn is_gone(&self) -> bool {
         self.inner.gone.load(Ordering::Acquire) || self.shared().removed.load(Ordering::Acquire)
     }

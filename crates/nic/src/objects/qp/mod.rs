@@ -1,5 +1,5 @@
-//! Queue pairs: what they are, creation and destruction. The state machine of `ibv_modify_qp` is in [`connect`], posting
-//! in [`post`].
+//! Queue pairs: what they are, creation and destruction. The state machine of `ibv_modify_qp` is in
+//! [`connect`], posting in [`post`].
 
 mod connect;
 mod handle;
@@ -25,8 +25,8 @@ use crate::observe::lint;
 use crate::queues::{CqShared, QpAttr, QpCap, QpShared, QpState, QpType, ReceiveSource, Slots};
 use crate::sync::bias::Guard;
 
-/// Room of the smallest send queue. Like hardware, which counts in building blocks, more than a program that asks for one
-/// gets: such programs rely on it when a completion is late.
+/// Room of the smallest send queue. Like hardware, which counts in building blocks, more than a
+/// program that asks for one gets: such programs rely on it when a completion is late.
 const MIN_SEND_WR: u32 = 16;
 
 /// What to create (`struct ibv_qp_init_attr`).
@@ -74,8 +74,8 @@ impl Qp {
                 "an XRC target is made in an XRC domain, not in a protection domain",
             ));
         }
-        // With a shared receive queue there is no other, and who only sends has none: what the program asks for of one is
-        // ignored, whatever it is (ibv_create_qp(3)).
+        // With a shared receive queue there is no other, and who only sends has none: what the
+        // program asks for of one is ignored, whatever it is (ibv_create_qp(3)).
         let xrc = init.qp_type == QpType::XrcSend;
         let own = |size| if xrc || init.srq.is_some() { 0 } else { size };
         let asked = QpCap {
@@ -121,8 +121,9 @@ impl Qp {
                 "the shared receive queue is one of XRC, whose receives are for XRC targets",
             ));
         }
-        // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment, and where the
-        // scatter/gather list of a WQE would lie there is room for it anyway. Programs count on that (rdma_xclient).
+        // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte
+        // segment, and where the scatter/gather list of a WQE would lie there is room for it
+        // anyway. Programs count on that (rdma_xclient).
         let cap = QpCap {
             max_send_wr: asked.max_send_wr.max(MIN_SEND_WR).next_power_of_two(),
             max_recv_wr: own(asked.max_recv_wr.max(1).next_power_of_two()),
@@ -244,11 +245,12 @@ impl Qp {
         entry.query(state)
     }
 
-    /// Attaches it to a multicast group: it gets a copy of every datagram to the group (`ibv_attach_mcast(3)`). Nothing
-    /// happens if it is attached already.
+    /// Attaches it to a multicast group: it gets a copy of every datagram to the group
+    /// (`ibv_attach_mcast(3)`). Nothing happens if it is attached already.
     ///
     /// # Errors
-    /// EINVAL if it is no UD queue pair or `mgid` no multicast GID, and what joining the IP group gives.
+    /// EINVAL if it is no UD queue pair or `mgid` no multicast GID, and what joining the IP group
+    /// gives.
     pub fn attach_mcast(&self, mgid: Gid) -> Result<()> {
         const VERB: &str = "ibv_attach_mcast";
         let shared = self.shared();
@@ -291,7 +293,7 @@ impl Qp {
                 .is_some_and(|engine| engine.is_attached(shared.qpn))
     }
 
-    /// Destroys it: on return no copy in flight can touch memory on its behalf, and its completions are gone from the
-    /// completion queues. Dropping the last handle does the same.
+    /// Destroys it: on return no copy in flight can touch memory on its behalf, and its completions
+    /// are gone from the completion queues. Dropping the last handle does the same.
     pub fn destroy(self) {}
 }

@@ -16,8 +16,8 @@ impl Qp {
     /// Posts send work requests until the first error.
     ///
     /// # Errors
-    /// How many were accepted, and why the next was not: EINVAL (state), ENOMEM (send queue full, too many SGEs,
-    /// too much inline data).
+    /// How many were accepted, and why the next was not: EINVAL (state), ENOMEM (send queue full,
+    /// too many SGEs, too much inline data).
     pub fn post_send(
         &self,
         wqes: &mut dyn Iterator<Item = Result<SendWqe>>,
@@ -54,8 +54,8 @@ impl Qp {
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
 
-    /// Posts a short message that becomes a packet at once. False: nothing was done, and it is one for [`Qp::post_send`], which
-    /// also knows why it cannot be posted, should that be so.
+    /// Posts a short message that becomes a packet at once. False: nothing was done, and it is one
+    /// for [`Qp::post_send`], which also knows why it cannot be posted, should that be so.
     #[inline]
     pub fn post_short(&self, mut short: ShortSend<'_>) -> bool {
         let shared = self.shared();
@@ -154,8 +154,8 @@ impl Qp {
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
 
-    /// Posts one receive work request of one element, as they mostly are. False: nothing was done, it is one for
-    /// [`Qp::post_recv`], which takes it or says why not.
+    /// Posts one receive work request of one element, as they mostly are. False: nothing was done,
+    /// it is one for [`Qp::post_recv`], which takes it or says why not.
     #[inline]
     pub fn post_one_recv(&self, wr_id: u64, sge: Sge) -> bool {
         let shared = self.shared();
@@ -246,7 +246,8 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
                 ),
             ));
         }
-        // The value of an atomic write has its place in the WQE, as with the operands of other atomics.
+        // The value of an atomic write has its place in the WQE, as with the operands of other
+        // atomics.
         SendData::Inline(_) if matches!(wqe.op, SendOp::AtomicWrite { .. }) => {}
         SendData::Inline(bytes) if bytes.len() > shared.cap.max_inline_data as usize => {
             return Err(Error::new(
@@ -315,7 +316,8 @@ fn has_left(qp: &QpHandle, engine: Guard<'_, Engine>, count: usize) {
     is_done(qp, engine, others, count);
 }
 
-/// Nothing of what was just posted is left to be sent; `others`: of other queue pairs something may be.
+/// Nothing of what was just posted is left to be sent; `others`: of other queue pairs something may
+/// be.
 #[inline]
 fn is_done(qp: &QpHandle, mut engine: Guard<'_, Engine>, others: bool, count: usize) {
     let shard = &qp.shard;
@@ -366,7 +368,8 @@ fn start_sending(qp: &QpHandle, mut engine: Guard<'_, Engine>, posted: Posted) {
     shard.after_drive(engine);
 }
 
-/// May a work request of so many elements enter the receive queue, behind what is posted and `ahead` more?
+/// May a work request of so many elements enter the receive queue, behind what is posted and
+/// `ahead` more?
 #[inline]
 fn check_recv(shared: &QpShared, state: QpState, ahead: i32, sges: usize) -> Result<()> {
     const VERB: &str = "ibv_post_recv";

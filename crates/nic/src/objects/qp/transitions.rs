@@ -1,8 +1,9 @@
 //! The state table: which transitions exist, and which attributes each requires and allows.
 //!
-//! IBTA vol. 1, table 91 (11.2.5.2 "Modify Queue Pair"), with the differences that programs know from Linux, whose kernel
-//! checks before any device does (`ib_modify_qp_is_ok`): RESET does not go to ERR, and IBV_QP_CUR_STATE only belongs to
-//! transitions whose start may have changed behind the program's back. The table both enforces and explains.
+//! IBTA vol. 1, table 91 (11.2.5.2 "Modify Queue Pair"), with the differences that programs know
+//! from Linux, whose kernel checks before any device does (`ib_modify_qp_is_ok`): RESET does not go
+//! to ERR, and IBV_QP_CUR_STATE only belongs to transitions whose start may have changed behind the
+//! program's back. The table both enforces and explains.
 
 use crate::error::{Error, Result};
 use crate::queues::{QpAttrMask as M, QpState, QpType};
@@ -47,7 +48,8 @@ use QpState::{Err as Broken, Init, Reset, Rtr, Rts, Sqd, Sqe};
 use QpType::{Rc, Uc, Ud, XrcRecv, XrcSend};
 
 const NONE: M = M(0);
-/// What may change in every state from RTR on, of the types that have a requester but no responder that answers.
+/// What may change in every state from RTR on, of the types that have a requester but no responder
+/// that answers.
 const PATH: M = all(&[M::ALT_PATH, M::ACCESS_FLAGS, M::PATH_MIG_STATE]);
 /// The same of types whose responder sends RNR NAKs.
 const PATH_RNR: M = PATH.or(M::MIN_RNR_TIMER);
@@ -127,8 +129,8 @@ const TABLE: &[Row] = &[
     row(EVERY,            Broken, Broken, NONE, NONE),
 ];
 
-/// The attributes that a call means. Those of the other half of an XRC connection are ignored, as Linux ignores them:
-/// programs treat both halves as they treat RC.
+/// The attributes that a call means. Those of the other half of an XRC connection are ignored, as
+/// Linux ignores them: programs treat both halves as they treat RC.
 pub(crate) fn meant(qp_type: QpType, given: M) -> M {
     given.without(match qp_type {
         XrcSend => all(&[M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]),

@@ -37,7 +37,8 @@ fn the_period_counts_from_the_first_completion() {
     assert_eq!(moderation.reminded(100_007), Verdict::Fire);
 }
 
-/// A reminder left over from an event that the count fired must neither fire early nor lose the later one.
+/// A reminder left over from an event that the count fired must neither fire early nor lose the
+/// later one.
 #[test]
 fn a_reminder_that_comes_too_early_is_renewed() {
     let mut moderation = moderation(2, 100);

@@ -1,4 +1,5 @@
-//! Places: small numbers for threads. Each is one thread's at a time, from its first need to the thread's end.
+//! Places: small numbers for threads. Each is one thread's at a time, from its first need to the
+//! thread's end.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,8 @@ use crate::sys::{self, PerThread};
 /// Whose they are; 0: nobody's.
 static HOLDERS: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
 
-/// A thread's place, given back when the thread ends. What it did by it comes before what the next one does.
+/// A thread's place, given back when the thread ends. What it did by it comes before what the next
+/// one does.
 struct Lease(Option<usize>);
 
 impl Lease {

@@ -1,4 +1,5 @@
-//! How the owner gets in and out without a locked instruction, and how others keep it out. See [`super`].
+//! How the owner gets in and out without a locked instruction, and how others keep it out. See
+//! [`super`].
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
@@ -13,12 +14,14 @@ use crate::sys;
 #[cfg(not(loom))]
 const LOOKS: u32 = 200;
 
-/// Whom the lock belongs to, and whether it is inside. All in one cache line, of which the owner alone writes, as a rule.
+/// Whom the lock belongs to, and whether it is inside. All in one cache line, of which the owner
+/// alone writes, as a rule.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Bias {
     owner: AtomicUsize,
-    /// Of each place, written by its thread alone: it is inside, or about to look whether it may be.
+    /// Of each place, written by its thread alone: it is inside, or about to look whether it may
+    /// be.
     busy: [AtomicU32; PLACES],
 }
 
@@ -69,7 +72,8 @@ impl Bias {
         }
     }
 
-    /// From now on nobody goes in. Gives who was the owner, and may be inside still. The caller alone does this.
+    /// From now on nobody goes in. Gives who was the owner, and may be inside still. The caller
+    /// alone does this.
     pub(super) fn revoke(&self) -> usize {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != NOBODY {
@@ -128,8 +132,8 @@ fn wake(busy: &AtomicU32) {
     sys::wake_all(busy);
 }
 
-// Loom knows no barrier of one thread in another. What membarrier(2) promises is that the light fence is as good as a full
-// one, so here it is one.
+// Loom knows no barrier of one thread in another. What membarrier(2) promises is that the light
+// fence is as good as a full one, so here it is one.
 #[cfg(loom)]
 fn light_fence() {
     fence(Ordering::SeqCst);

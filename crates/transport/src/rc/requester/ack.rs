@@ -48,7 +48,8 @@ impl Requester {
         };
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
-                // Says nothing new of a READ in whose PSNs it lies, unless it is the last: then the answer is lost.
+                // Says nothing new of a READ in whose PSNs it lies, unless it is the last: then the
+                // answer is lost.
                 let passed = self.acknowledge_before(pos + 1, now, sh, host);
                 if !passed && self.ends_front(pos) {
                     self.implied_nak(self.una.pos, sh)?;
@@ -70,8 +71,9 @@ impl Requester {
                 if !self.acknowledge_before(pos, now, sh, host) {
                     self.implied_nak(self.una.pos, sh)?;
                 } else if self.awaits_answer() {
-                    // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK it is the echo of
-                    // what followed the packet that found no receive, and no reason to send before the wait is over.
+                    // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK
+                    // it is the echo of what followed the packet that found no receive, and no
+                    // reason to send before the wait is over.
                     if !self.was_not_followed(sh, host)? {
                         self.note_retry(Some(now), 0, sh);
                         self.retries.take(vendor_err::SEQUENCE_NAK)?;
@@ -108,13 +110,13 @@ impl Requester {
             .is_some_and(|front| pos + 1 >= front.start.pos + u64::from(front.packets))
     }
 
-    /// The peer answered something behind the answer that is awaited from a READ or atomic: that one is lost, and is
-    /// asked for again at once, once per gap (IBTA 9.7.5.1.3). `seen` is the position of the response that shows it,
-    /// `una` if it was no response.
+    /// The peer answered something behind the answer that is awaited from a READ or atomic: that
+    /// one is lost, and is asked for again at once, once per gap (IBTA 9.7.5.1.3). `seen` is the
+    /// position of the response that shows it, `una` if it was no response.
     ///
-    /// What is still under way of the first answer lies further and further ahead. If the response that showed the gap
-    /// (or one before it) comes again, it belongs to the repetition, whose head was lost as well: asks once more. The
-    /// ACK timeout runs on, so that this ends.
+    /// What is still under way of the first answer lies further and further ahead. If the response
+    /// that showed the gap (or one before it) comes again, it belongs to the repetition, whose head
+    /// was lost as well: asks once more. The ACK timeout runs on, so that this ends.
     pub(super) fn implied_nak(&mut self, seen: u64, sh: &mut Shared) -> Result<(), Failure> {
         if !self.awaits_answer() {
             return Ok(());

@@ -57,7 +57,8 @@ pub(super) fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(),
     Ok(())
 }
 
-/// Nobody has read the memory of a WQE whose packets pointed, so it may have gone unnoticed: whoever copies it now would fall.
+/// Nobody has read the memory of a WQE whose packets pointed, so it may have gone unnoticed:
+/// whoever copies it now would fall.
 #[cold]
 pub(super) fn check_presence<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
     if let SendData::Gather(list) = &entry.wqe.data {

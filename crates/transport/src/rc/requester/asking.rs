@@ -1,13 +1,15 @@
-//! Which packets ask for an acknowledge (AckReq, IBTA vol. 1, 9.2.6), each of which costs both sides a system call and a way through
-//! the network stack.
+//! Which packets ask for an acknowledge (AckReq, IBTA vol. 1, 9.2.6), each of which costs both
+//! sides a system call and a way through the network stack.
 //!
-//! The last one of a message does, for its completion; one within a long message, so that the window opens in time. A message
-//! that is not signaled leaves it to one that follows: one that is behind it in the send queue, or that the device expects
-//! ([`Asks::Later`](crate::Asks)). An ACK answers for all before it (9.7.5.1.2).
+//! The last one of a message does, for its completion; one within a long message, so that the
+//! window opens in time. A message that is not signaled leaves it to one that follows: one that is
+//! behind it in the send queue, or that the device expects ([`Asks::Later`](crate::Asks)). An ACK
+//! answers for all before it (9.7.5.1.2).
 //!
-//! Nobody waits for such a message, but its place in the send queue does, and what has to be told in order. So what leaves some
-//! milliseconds after the first that did not ask asks, whatever it is; and if nothing leaves, the last packet is sent again and asks. It
-//! holds up nothing. A queue pair whose ACK timeout is not much longer, or none, asks for all.
+//! Nobody waits for such a message, but its place in the send queue does, and what has to be told
+//! in order. So what leaves some milliseconds after the first that did not ask asks, whatever it
+//! is; and if nothing leaves, the last packet is sent again and asks. It holds up nothing. A queue
+//! pair whose ACK timeout is not much longer, or none, asks for all.
 
 use super::{Entry, Kind, Requester};
 use crate::rc::Shared;
@@ -88,8 +90,8 @@ impl Asking {
 }
 
 impl Requester {
-    /// The current WQE need not ask on its own behalf: nobody waits for its completion, and another one that will ask is behind it,
-    /// or expected.
+    /// The current WQE need not ask on its own behalf: nobody waits for its completion, and another
+    /// one that will ask is behind it, or expected.
     #[inline]
     pub(super) fn need_not_ask<H: Host>(&self, now: Time, sh: &Shared, host: &H) -> bool {
         let leaves_out = |entry: &Entry| !entry.wqe.signaled && entry.kind == Kind::Acked;
@@ -101,8 +103,8 @@ impl Requester {
             && self.may_ask_later(now, sh)
     }
 
-    /// The packet that leaves next need not ask if one that does is expected: if none follows, the timer asks, well ahead of the ACK
-    /// timeout.
+    /// The packet that leaves next need not ask if one that does is expected: if none follows, the
+    /// timer asks, well ahead of the ACK timeout.
     #[inline]
     pub(super) fn may_ask_later(&self, now: Time, sh: &Shared) -> bool {
         let overdue = self.asking.whole && now.0 >= self.asking.since.0 + SOON_NS;
@@ -142,7 +144,8 @@ impl Requester {
             return;
         }
         let quiet = now.0.saturating_sub(self.asking.last.0);
-        // As long as one that asked is under way, its answer is what everything waits for. It may be lost.
+        // As long as one that asked is under way, its answer is what everything waits for. It may
+        // be lost.
         let asked = self.una.pos < self.asking.asked;
         let timeout = ack_timeout_ns(sh.attr.timeout).unwrap_or(u64::MAX);
         let patience = if asked { timeout / PATIENCE } else { SOON_NS };
@@ -163,8 +166,8 @@ impl Requester {
         (end - 1).max(self.una.pos)
     }
 
-    /// The ACK timeout of packets none of which asks is over: the device did not come to run when it was to ask ([`SOON_NS`]), and nobody
-    /// owes an answer. Asks now.
+    /// The ACK timeout of packets none of which asks is over: the device did not come to run when
+    /// it was to ask ([`SOON_NS`]), and nobody owes an answer. Asks now.
     pub(super) fn asks_too_late(&mut self, sh: &Shared) -> bool {
         let late =
             self.asking.whole && self.nxt.pos == self.max.pos && self.una.pos >= self.asking.asked;

@@ -1,17 +1,22 @@
-//! RDMA WRITEs and READs that need no packets, since the device reaches the peer's memory by itself ([`Host::execute`]).
+//! RDMA WRITEs and READs that need no packets, since the device reaches the peer's memory by itself
+//! ([`Host::execute`]).
 //!
-//! Only a peer that has acknowledged a packet of this very connection has its rules told to this side: that it takes its PSNs, service and
-//! address. What it granted to an earlier connection of the same two queue pairs says nothing of that.
+//! Only a peer that has acknowledged a packet of this very connection has its rules told to this
+//! side: that it takes its PSNs, service and address. What it granted to an earlier connection of
+//! the same two queue pairs says nothing of that.
 //!
-//! Such a one is executed when its turn to be sent comes, or right when it is posted if it is alone, and nothing before it is unacknowledged: so all that the peer was
-//! sent before was executed, and what comes behind leaves later. It takes no PSN. A long one is done in parts, so that others
-//! have their turns in between. The host may refuse at any part, whatever the reason: then all of it goes by packets, and
-//! whatever is wrong with it is found in the way of the wire.
+//! Such a one is executed when its turn to be sent comes, or right when it is posted if it is
+//! alone, and nothing before it is unacknowledged: so all that the peer was sent before was
+//! executed, and what comes behind leaves later. It takes no PSN. A long one is done in parts, so
+//! that others have their turns in between. The host may refuse at any part, whatever the reason:
+//! then all of it goes by packets, and whatever is wrong with it is found in the way of the wire.
 //!
-//! What a short one costs is mostly the system call, so short ones that are queued one behind the other are executed in rows.
+//! What a short one costs is mostly the system call, so short ones that are queued one behind the
+//! other are executed in rows.
 //!
-//! A queue that never runs empty would stay with the packets that it began with. So if nothing but WRITEs and READs is
-//! unacknowledged, and the next one could be executed without packets, it waits, once. Others are not held up by that.
+//! A queue that never runs empty would stay with the packets that it began with. So if nothing but
+//! WRITEs and READs is unacknowledged, and the next one could be executed without packets, it
+//! waits, once. Others are not held up by that.
 
 mod row;
 
@@ -23,7 +28,8 @@ use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
 use crate::{Host, PacketSink, SendOp, Status};
 
-/// Bytes of a part while nobody waits: each costs three microseconds beside its bytes, which take some fifty.
+/// Bytes of a part while nobody waits: each costs three microseconds beside its bytes, which take
+/// some fifty.
 const PART: u32 = 1024 * 1024;
 /// The same while others wait.
 const PART_SHARED: u32 = 64 * 1024;
@@ -163,8 +169,8 @@ impl Requester {
         Ok(Executed::Yes)
     }
 
-    /// Executes all of the only WQE, which was just posted, if it is no longer than a part. False: it was not; [`Requester::execute`]
-    /// knows why.
+    /// Executes all of the only WQE, which was just posted, if it is no longer than a part. False:
+    /// it was not; [`Requester::execute`] knows why.
     #[inline]
     pub(crate) fn execute_lone<H: Host>(&mut self, sh: &mut Shared, host: &mut H) -> bool {
         if self.queue.len() != 1

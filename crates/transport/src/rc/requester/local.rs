@@ -1,16 +1,17 @@
 //! WQEs that the device does by itself: binds and invalidates of memory windows (IBTA 10.6.7.2).
 //!
-//! They take no PSN. One is done when its turn to be sent comes: after the packets of all WQEs before it have left,
-//! before any packet of one behind it (IBTA 10.8.3.3). So a peer that hears of a window in a later SEND finds it bound.
-//! It is done once, however often the packets around it are sent again, and completes in its place in the queue.
+//! They take no PSN. One is done when its turn to be sent comes: after the packets of all WQEs
+//! before it have left, before any packet of one behind it (IBTA 10.8.3.3). So a peer that hears of
+//! a window in a later SEND finds it bound. It is done once, however often the packets around it
+//! are sent again, and completes in its place in the queue.
 
 use super::{Entry, Kind, Requester};
 use crate::rc::{Failure, Shared};
 use crate::{Host, SendOp, Status};
 
 impl Requester {
-    /// May `entry`, the current one, be done now? A fenced bind waits as others do, for READs and atomics; a fenced
-    /// invalidate for all WQEs before it.
+    /// May `entry`, the current one, be done now? A fenced bind waits as others do, for READs and
+    /// atomics; a fenced invalidate for all WQEs before it.
     pub(super) fn local_may_start(&self, entry: &Entry) -> bool {
         match entry.wqe.op {
             _ if entry.started() || !entry.wqe.fence => true,

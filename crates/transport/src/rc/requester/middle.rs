@@ -9,7 +9,8 @@ use crate::{Host, PacketSink, SendData, SendOp, Time};
 use rnic_wire::{Opcode, Operation};
 
 impl Requester {
-    /// Packets of the middle of `entry` that may leave next for the first time, none of which asks for an ACK.
+    /// Packets of the middle of `entry` that may leave next for the first time, none of which asks
+    /// for an ACK.
     #[inline]
     fn middles(&self, entry: &Entry, sh: &Shared) -> u32 {
         if !entry.started()

@@ -19,9 +19,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The packet that starts at the `k`-th PSN of `entry` and takes `piece` PSNs, or asks for as many if it is a READ. Sets in `ext`, which
-    /// comes empty, the headers that the operation has. (An out-parameter because the struct is large, and a packet
-    /// from the middle of a message leaves it alone.)
+    /// The packet that starts at the `k`-th PSN of `entry` and takes `piece` PSNs, or asks for as
+    /// many if it is a READ. Sets in `ext`, which comes empty, the headers that the operation has.
+    /// (An out-parameter because the struct is large, and a packet from the middle of a message
+    /// leaves it alone.)
     #[inline]
     pub(super) fn new(entry: &Entry, k: u32, piece: u32, mtu: u32, ext: &mut Ext) -> Plan {
         use Operation::*;
@@ -29,7 +30,8 @@ impl Plan {
         let left = u64::from(entry.len).saturating_sub(offset) as u32;
         let first = k == 0;
         let last = k + piece >= entry.packets;
-        // Of a message in several packets, then of one in a single packet: first, middle, last, only.
+        // Of a message in several packets, then of one in a single packet: first, middle, last,
+        // only.
         let select = |f, m, l, o| match (first, last) {
             (true, false) => f,
             (false, false) => m,

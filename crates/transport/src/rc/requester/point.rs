@@ -1,13 +1,14 @@
-//! Packets that point: they say where the payload is, and the peer, a process of this host, copies it from there
-//! ([`Host::locate`], [`PacketSink::point`]). They span as many PSNs as the payload needs ([`crate::span`]); for the peer
-//! they are packets whose payload is elsewhere.
+//! Packets that point: they say where the payload is, and the peer, a process of this host, copies
+//! it from there ([`Host::locate`], [`PacketSink::point`]). They span as many PSNs as the payload
+//! needs ([`crate::span`]); for the peer they are packets whose payload is elsewhere.
 //!
-//! * Only what **consumes a receive** points. Whoever waits for an RDMA WRITE looks at memory, where bytes of an attempt that
-//!   failed must not appear.
-//! * **What is sent again is copied**, into packets. On a path by memory packets are taken in order, so when a work request was
-//!   acknowledged none is left that points at its memory.
-//! * **A packet that could not be followed** is asked for by the peer as one that was lost. It is no loss of the network: it
-//!   costs neither a retry nor a part of the window, once per work request, and what follows is copied for a while.
+//! * Only what **consumes a receive** points. Whoever waits for an RDMA WRITE looks at memory,
+//!   where bytes of an attempt that failed must not appear.
+//! * **What is sent again is copied**, into packets. On a path by memory packets are taken in
+//!   order, so when a work request was acknowledged none is left that points at its memory.
+//! * **A packet that could not be followed** is asked for by the peer as one that was lost. It is
+//!   no loss of the network: it costs neither a retry nor a part of the window, once per work
+//!   request, and what follows is copied for a while.
 
 use super::admit::{admit, check_presence};
 use super::plan::{Plan, solicitable};

@@ -1,17 +1,20 @@
 //! Asking early on a path that loses packets.
 //!
-//! When the last packet of a burst is lost, or a NAK, or the packet that a NAK asked for, nothing comes back, and the
-//! ACK timeout (67 ms at the usual code 14) would be most of the time that a transfer takes. Once a path has been seen
-//! to lose packets and to recover, the requester therefore repeats its oldest packet alone after a few round trips
-//! without progress, then after twice as long, and so on up to the ACK timeout. A responder that has it already
-//! acknowledges it again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a peer that
-//! is gone is found out when IBTA says, and on a path that loses nothing there never is one.
+//! When the last packet of a burst is lost, or a NAK, or the packet that a NAK asked for, nothing
+//! comes back, and the ACK timeout (67 ms at the usual code 14) would be most of the time that a
+//! transfer takes. Once a path has been seen to lose packets and to recover, the requester
+//! therefore repeats its oldest packet alone after a few round trips without progress, then after
+//! twice as long, and so on up to the ACK timeout. A responder that has it already acknowledges it
+//! again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a peer
+//! that is gone is found out when IBTA says, and on a path that loses nothing there never is one.
 //!
-//! Nothing may have been lost, though: what is under way may lie in a receive buffer behind the packets of a hundred others. If the answer
-//! is about more than the probe, packets behind it have arrived, and sending goes on where it was; to send them all again would
-//! fill that buffer further (the idea of RFC 5682). If the peer took the probe itself and nothing else, it goes on behind it. After the former
-//! the time to the next probe stays as long as it has become, within limits, until a packet that was sent once has been answered (RFC 6298, 5.5
-//! and 3): the way may take longer than it did. But the answer may have been what was lost, so the limits are narrow.
+//! Nothing may have been lost, though: what is under way may lie in a receive buffer behind the
+//! packets of a hundred others. If the answer is about more than the probe, packets behind it have
+//! arrived, and sending goes on where it was; to send them all again would fill that buffer further
+//! (the idea of RFC 5682). If the peer took the probe itself and nothing else, it goes on behind
+//! it. After the former the time to the next probe stays as long as it has become, within limits,
+//! until a packet that was sent once has been answered (RFC 6298, 5.5 and 3): the way may take
+//! longer than it did. But the answer may have been what was lost, so the limits are narrow.
 
 use super::{Mark, Requester};
 use crate::Time;

@@ -1,8 +1,9 @@
 //! The send queue: a ring of entries that are written where they lie.
 //!
-//! An entry is long, and a new one is needed for every message. Built elsewhere and moved, it would be read in wider pieces than it was
-//! stored in just before, for which processors wait; so what is put in takes over the place of one that is done. Short messages
-//! are, by that; others are moved in, which their length hides.
+//! An entry is long, and a new one is needed for every message. Built elsewhere and moved, it would
+//! be read in wider pieces than it was stored in just before, for which processors wait; so what is
+//! put in takes over the place of one that is done. Short messages are, by that; others are moved
+//! in, which their length hides.
 
 use super::{Entry, Kind, NOT_STARTED};
 use crate::fifo::Fifo;

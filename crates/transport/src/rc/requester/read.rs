@@ -13,8 +13,9 @@ const UNEXPECTED: Failure = Failure {
 };
 
 impl Requester {
-    /// Takes a READ response. One that spans several PSNs may begin before the awaited one: what was stored already is cut
-    /// off. Of one that the wire would have had in packets of another path MTU the first one decides.
+    /// Takes a READ response. One that spans several PSNs may begin before the awaited one: what
+    /// was stored already is cut off. Of one that the wire would have had in packets of another
+    /// path MTU the first one decides.
     pub(crate) fn handle_read_response<H: Host>(
         &mut self,
         mut psn: Psn,
@@ -68,9 +69,10 @@ impl Requester {
         let offset = u64::from(k) * u64::from(sh.mtu);
         let left = u64::from(front.len).saturating_sub(offset);
         let last = k + psns >= front.packets;
-        // Responses to several requests may be under way for the same PSNs, cut differently, and a repeated request may
-        // be answered as a READ of its own (IBTA) or as the rest of the first one (Linux). What stands is that the
-        // first PSN of all starts an answer and the last one ends it.
+        // Responses to several requests may be under way for the same PSNs, cut differently, and a
+        // repeated request may be answered as a READ of its own (IBTA) or as the rest of the first
+        // one (Linux). What stands is that the first PSN of all starts an answer and the last one
+        // ends it.
         let fits = match operation {
             Operation::ReadResponseFirst => !last,
             Operation::ReadResponseMiddle => !last && k > 0,
@@ -155,8 +157,8 @@ impl Requester {
         self.check_fault()
     }
 
-    /// A response implies that everything before it was executed. True if it is the awaited one, `una` then being its
-    /// position.
+    /// A response implies that everything before it was executed. True if it is the awaited one,
+    /// `una` then being its position.
     #[inline]
     fn reach_response<H: Host>(
         &mut self,

@@ -1,8 +1,10 @@
 //! Sending again: ACK timeout, go-back-N, RNR wait, and how often.
 //!
-//! The first silence lasts as long as the ACK timeout says, those that follow it without any progress twice and four times as long, which is the
-//! most that is allowed (IBTA vol. 1, 9.7.6.1.3: T to 4 T). What is lost for want of room at a peer whom thousands of queue pairs
-//! write to would be lost in the same crowd again, and so would what they all send again at one time; so they do not.
+//! The first silence lasts as long as the ACK timeout says, those that follow it without any
+//! progress twice and four times as long, which is the most that is allowed (IBTA vol. 1,
+//! 9.7.6.1.3: T to 4 T). What is lost for want of room at a peer whom thousands of queue pairs
+//! write to would be lost in the same crowd again, and so would what they all send again at one
+//! time; so they do not.
 
 use super::Requester;
 use crate::completion::vendor_err;
@@ -65,8 +67,8 @@ impl Retries {
 }
 
 impl Requester {
-    /// Restarts the ACK timeout after progress, or stops it when no answer is awaited. Progress also ends an RNR wait:
-    /// the packet it was about has been taken.
+    /// Restarts the ACK timeout after progress, or stops it when no answer is awaited. Progress
+    /// also ends an RNR wait: the packet it was about has been taken.
     pub(super) fn restart_timers(&mut self, now: Time, sh: &Shared) {
         self.timers.clear(Timer::RnrWait);
         self.timers.clear(Timer::AckTimeout);
@@ -108,7 +110,8 @@ impl Requester {
         sh: &mut Shared,
         host: &mut H,
     ) -> Result<(), Failure> {
-        // Also if a packet is about to ask, and did not leave yet: the device had no room for it for all that time.
+        // Also if a packet is about to ask, and did not leave yet: the device had no room for it
+        // for all that time.
         if self.max.pos == self.una.pos {
             return Ok(());
         }
@@ -129,7 +132,8 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer has no receive for the packet at `una`: waits as long as it asks, then sends from there.
+    /// The peer has no receive for the packet at `una`: waits as long as it asks, then sends from
+    /// there.
     pub(super) fn rnr_wait(&mut self, code: u8, now: Time, sh: &Shared) -> Result<(), Failure> {
         self.retries.take_rnr()?;
         self.resend_from_oldest(sh);

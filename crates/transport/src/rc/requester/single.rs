@@ -1,7 +1,7 @@
 //! The usual case: a SEND or WRITE of one packet, or an atomic, that leaves for the first time.
 //!
-//! It does what [`Requester::transmit_one`] does, of which nearly all is decided beforehand: the packet is the first and
-//! the last of its message, and is checked by being copied.
+//! It does what [`Requester::transmit_one`] does, of which nearly all is decided beforehand: the
+//! packet is the first and the last of its message, and is checked by being copied.
 
 use super::admit::admit;
 use super::plan::{atomic_of, solicitable};
@@ -18,7 +18,8 @@ use rnic_wire::{AtomicEth, Bth, Opcode, Operation, Reth, Service, pad_len};
 const HEADER: usize = Bth::LEN + Reth::LEN;
 
 impl Requester {
-    /// Emits a short SEND and queues it as sent; false: it may not leave now, or cannot, and nothing was done.
+    /// Emits a short SEND and queues it as sent; false: it may not leave now, or cannot, and
+    /// nothing was done.
     ///
     /// It becomes an entry of the queue when all is over, so that nothing is written twice.
     #[inline(always)]
@@ -97,8 +98,8 @@ impl Requester {
         true
     }
 
-    /// Emits what was posted last, if it is of that kind, or another request that is one packet, may not do without, and may leave now. An
-    /// error has come to the oldest WQE.
+    /// Emits what was posted last, if it is of that kind, or another request that is one packet,
+    /// may not do without, and may leave now. An error has come to the oldest WQE.
     #[inline]
     pub(crate) fn transmit_fast<H: Host, S: PacketSink>(
         &mut self,

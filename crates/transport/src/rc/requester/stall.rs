@@ -4,7 +4,8 @@ use super::Requester;
 use crate::rc::Shared;
 use crate::{Evidence, SendFailed, Time};
 
-/// After this long without a receive the peer is said to have none for good, and after this long a stopped one to be stopped.
+/// After this long without a receive the peer is said to have none for good, and after this long a
+/// stopped one to be stopped.
 const NEVER_NS: u64 = 1_000_000_000;
 /// The RNR retry count that means for ever.
 const RNR_FOREVER: u8 = 7;

@@ -1,10 +1,13 @@
-//! A peer whose process is stopped (SIGSTOP, a debugger's breakpoint), where the device can find that out.
+//! A peer whose process is stopped (SIGSTOP, a debugger's breakpoint), where the device can find
+//! that out.
 //!
-//! A card goes on answering for a stopped program. A device inside the program is stopped with it, and its silence is no sign
-//! that it is gone (IBTA vol. 1, 9.7.6.1.3 counts retries to find out just that). So while the peer is stopped the ACK timeout
-//! costs no retry, and nothing is sent again: what was sent waits at the peer. Once it goes on, everything is sent
-//! again, since some of it may have found no room there; that costs no retry either. A debugger stops a process over and over
-//! (strace does at each system call), so the retries that were used up before stay so: only progress gives them back.
+//! A card goes on answering for a stopped program. A device inside the program is stopped with it,
+//! and its silence is no sign that it is gone (IBTA vol. 1, 9.7.6.1.3 counts retries to find out
+//! just that). So while the peer is stopped the ACK timeout costs no retry, and nothing is sent
+//! again: what was sent waits at the peer. Once it goes on, everything is sent again, since some of
+//! it may have found no room there; that costs no retry either. A debugger stops a process over and
+//! over (strace does at each system call), so the retries that were used up before stay so: only
+//! progress gives them back.
 
 use super::Requester;
 use crate::rc::timer::Timer;
@@ -12,7 +15,8 @@ use crate::rc::{Role, Shared};
 use crate::time::ack_timeout_ns;
 use crate::{Host, Time};
 
-/// A device that comes to its timers so much later, ns, and by longer than the ACK timeout itself, was stopped meanwhile.
+/// A device that comes to its timers so much later, ns, and by longer than the ACK timeout itself,
+/// was stopped meanwhile.
 const OVERSLEPT_NS: u64 = 100_000_000;
 
 /// The device need not look more often than this whether the peer still is stopped, ns.
@@ -26,7 +30,8 @@ pub(super) enum Peer {
     Runs,
     /// It is stopped.
     Stopped,
-    /// It was at the last ACK timeout, and is not any more; or whether it was is not known, since this side itself was.
+    /// It was at the last ACK timeout, and is not any more; or whether it was is not known, since
+    /// this side itself was.
     GoesOn,
 }
 
@@ -40,8 +45,9 @@ impl Requester {
         };
     }
 
-    /// The ACK timeout ended at `due`. If the device did not run for long after that, the peer may have been stopped with it (a
-    /// group of processes, a debugger of both) and go on only now: once for each silence that counts for nothing.
+    /// The ACK timeout ended at `due`. If the device did not run for long after that, the peer may
+    /// have been stopped with it (a group of processes, a debugger of both) and go on only now:
+    /// once for each silence that counts for nothing.
     pub(crate) fn overslept(&mut self, now: Time, sh: &Shared) {
         let Some(due) = self.timers.deadline(Timer::AckTimeout) else {
             return;

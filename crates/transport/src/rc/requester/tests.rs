@@ -267,7 +267,8 @@ mod window {
         assert_eq!((f.rc.awaits_answer(), f.sends()), (false, vec![(0, OK)]));
     }
 
-    /// Or the peer, which answers only those that ask, would leave what is under way to the ACK timeout.
+    /// Or the peer, which answers only those that ask, would leave what is under way to the ACK
+    /// timeout.
     #[test]
     fn what_is_under_way_then_is_asked_about() {
         let mut f = Fixture::with(crate::RcAttr {
@@ -1182,7 +1183,8 @@ mod reads {
             let sizes: Vec<usize> = (0..4).map(|_| next(&mut f)).collect();
             assert_eq!(sizes, [0, 0, 0, 4]);
         }
-        // Nobody waits for what is lost: all that were under way are asked for again, and those behind them.
+        // Nobody waits for what is lost: all that were under way are asked for again, and those
+        // behind them.
         next(&mut f);
         f.fire_timer();
         assert_eq!(f.poll().len(), usize::from(AGREED));

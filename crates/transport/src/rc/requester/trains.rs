@@ -1,9 +1,11 @@
 //! Short READ requests and atomics that leave together.
 //!
-//! With as many under way as may be (`max_rd_atomic`), each answer lets one more go: a packet by itself, and so is the answer to that. By
-//! the network stack several packets cost little more than one. So after there were as many as may be, the next ones wait until half
-//! of them are answered, and leave as one train, to which the answers are one, too. Two trains are under way by turns, so that
-//! the peer is never idle. A READ of more bytes has an answer of many packets anyway, and waits for nobody.
+//! With as many under way as may be (`max_rd_atomic`), each answer lets one more go: a packet by
+//! itself, and so is the answer to that. By the network stack several packets cost little more than
+//! one. So after there were as many as may be, the next ones wait until half of them are answered,
+//! and leave as one train, to which the answers are one, too. Two trains are under way by turns, so
+//! that the peer is never idle. A READ of more bytes has an answer of many packets anyway, and
+//! waits for nobody.
 
 /// Bytes that a short READ asks for at most.
 const SHORT: u32 = 4096;

@@ -31,8 +31,8 @@ impl Requester {
         }
     }
 
-    /// It is held back, and nothing is under way for which nobody would ask: what left since a packet asked has one follow that does, and
-    /// what the probe repeats is under way already.
+    /// It is held back, and nothing is under way for which nobody would ask: what left since a
+    /// packet asked has one follow that does, and what the probe repeats is under way already.
     #[inline]
     fn is_stopped(&self) -> bool {
         let asks = self.probe.alone || self.asking.is_owed() && self.nxt.pos == self.max.pos;
@@ -61,8 +61,8 @@ impl Requester {
         let (psns, payload) = match entry.kind {
             Kind::Acked | Kind::Local => (1, left.min(u64::from(sh.mtu))),
             Kind::Read | Kind::Atomic | Kind::Confirmed => {
-                // Responses share the way back and our receive buffer; one request may always go. What is asked for ahead keeps the
-                // responder busy, and others waiting.
+                // Responses share the way back and our receive buffer; one request may always go.
+                // What is asked for ahead keeps the responder busy, and others waiting.
                 let ahead = if self.window.is_shared() { 1 } else { 2 };
                 if k == 0 && self.trains.holds(entry.len) {
                     return false;
@@ -86,11 +86,12 @@ impl Requester {
             && (unacknowledged == 0 || unacknowledged + PACKET_OVERHEAD + payload <= window)
     }
 
-    /// PSNs that the READ request or atomic at the `k`-th PSN of `entry` asks for; `None` if it has to wait.
+    /// PSNs that the READ request or atomic at the `k`-th PSN of `entry` asks for; `None` if it has
+    /// to wait.
     ///
-    /// A repeated request keeps the ends of all that were sent before, whichever of them the responder remembers. It
-    /// may be cut once more, but then the next cut waits until it is answered: Linux forgets what lies before a
-    /// repetition.
+    /// A repeated request keeps the ends of all that were sent before, whichever of them the
+    /// responder remembers. It may be cut once more, but then the next cut waits until it is
+    /// answered: Linux forgets what lies before a repetition.
     #[inline]
     fn piece(&self, entry: &Entry, k: u32) -> Option<u32> {
         let most = if self.probe.alone {
@@ -114,7 +115,8 @@ impl Requester {
         Some(u64::from(fits).min(end.at - self.nxt.pos) as u32)
     }
 
-    /// PSNs that the next packet of `entry`, a SEND or WRITE, takes: one, or as many as path and window have room for.
+    /// PSNs that the next packet of `entry`, a SEND or WRITE, takes: one, or as many as path and
+    /// window have room for.
     #[inline]
     pub(super) fn span(&self, entry: &Entry, most_payload: usize, sh: &Shared) -> u32 {
         let k = if entry.started() {
@@ -297,7 +299,8 @@ impl Requester {
         } else if ack_req {
             self.probe.sample(self.nxt.pos, now);
         }
-        // Stored twice and not copied: a copy of what was stored just now, in other pieces, waits for the stores.
+        // Stored twice and not copied: a copy of what was stored just now, in other pieces, waits
+        // for the stores.
         let behind = entry.mark_at(k + plan.psns, sh.mtu);
         let cut = behind.pos < self.max.pos;
         self.nxt = behind;

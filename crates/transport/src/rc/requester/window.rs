@@ -1,17 +1,20 @@
-//! How much may be under way: no more than the peer's receive buffer is trusted to hold, and less on a path that loses.
+//! How much may be under way: no more than the peer's receive buffer is trusted to hold, and less
+//! on a path that loses.
 //!
-//! Go-back-N throws away whatever is under way behind a lost packet, so a large window on a path that loses one packet
-//! in a hundred sends most packets more than once. The window therefore halves with every loss and grows again by an
-//! eighth per window acknowledged; without losses it stays at its limit.
+//! Go-back-N throws away whatever is under way behind a lost packet, so a large window on a path
+//! that loses one packet in a hundred sends most packets more than once. The window therefore
+//! halves with every loss and grows again by an eighth per window acknowledged; without losses it
+//! stays at its limit.
 
 use crate::rc::Shared;
 
-/// What a packet costs of the window beside its payload: the headers from IP to ICRC, and a share of what the peer's
-/// kernel needs to queue it.
+/// What a packet costs of the window beside its payload: the headers from IP to ICRC, and a share
+/// of what the peer's kernel needs to queue it.
 pub(super) const PACKET_OVERHEAD: u64 = 64;
 
-/// The part of its limit that is left to a window that has company. More than what is under way before an ACK is asked for
-/// (a quarter), or a sender that is given company would wait for one that nobody sends.
+/// The part of its limit that is left to a window that has company. More than what is under way
+/// before an ACK is asked for (a quarter), or a sender that is given company would wait for one
+/// that nobody sends.
 const SHARE: u64 = 3;
 const OF: u64 = 8;
 

@@ -51,7 +51,8 @@ impl Responder {
     /// Emits answers in the order of their PSNs until there is none or `out` takes no more.
     ///
     /// # Errors
-    /// The memory of a READ is gone: the NAK is queued, the caller moves the queue pair to ERR and calls again.
+    /// The memory of a READ is gone: the NAK is queued, the caller moves the queue pair to ERR and
+    /// calls again.
     #[inline]
     pub(crate) fn transmit<H: Host, S: PacketSink>(
         &mut self,
@@ -74,7 +75,8 @@ impl Responder {
             match emitted {
                 Emitted::Yes(packets) => sh.counters.packets_sent += u64::from(packets),
                 Emitted::NoRoom => break,
-                // Its requester had the answer, it may be, and has told the program, which took the memory back.
+                // Its requester had the answer, it may be, and has told the program, which took the
+                // memory back.
                 Emitted::Refused(_) if self.resources.give_up_repetition() => {
                     sh.counters.dropped += 1;
                 }
@@ -107,8 +109,8 @@ impl Responder {
         Ok(())
     }
 
-    /// The credit code of the receives that are posted, of which a message that has begun has one until it counts in the MSN: the
-    /// requester adds the two (IBTA vol. 1, 9.7.7.2).
+    /// The credit code of the receives that are posted, of which a message that has begun has one
+    /// until it counts in the MSN: the requester adds the two (IBTA vol. 1, 9.7.7.2).
     #[inline]
     fn credits<H: Host>(&self, host: &H) -> u8 {
         let begun = u32::from(self.receive.is_some());
@@ -280,7 +282,8 @@ impl Responder {
         emitted
     }
 
-    /// Emits at most so many packets from the middle of the oldest answer, a READ's, the next of which begins at `va`.
+    /// Emits at most so many packets from the middle of the oldest answer, a READ's, the next of
+    /// which begins at `va`.
     #[inline]
     fn transmit_middles<H: Host, S: PacketSink>(
         &mut self,

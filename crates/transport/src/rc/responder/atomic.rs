@@ -20,7 +20,8 @@ impl Responder {
         self.execute_atomic(operation, packet.bth.psn, &header, sh, host)
     }
 
-    /// Takes an atomic request that is expected; false: it is refused, or not the usual one, and nothing was done.
+    /// Takes an atomic request that is expected; false: it is refused, or not the usual one, and
+    /// nothing was done.
     #[inline]
     pub(crate) fn take_atomic_fast<H: Host>(
         &mut self,
@@ -42,7 +43,8 @@ impl Responder {
         taken
     }
 
-    /// Executes the expected request and queues its answer, or changes nothing that would not change when it is tried again.
+    /// Executes the expected request and queues its answer, or changes nothing that would not
+    /// change when it is tried again.
     fn execute_atomic<H: Host>(
         &mut self,
         operation: Operation,

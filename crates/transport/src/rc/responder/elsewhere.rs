@@ -1,8 +1,9 @@
-//! XRC with an SRQ of another process: that process executes the request, and this queue pair answers it.
+//! XRC with an SRQ of another process: that process executes the request, and this queue pair
+//! answers it.
 //!
-//! The queue pair keeps what belongs to the connection: sequence, answers, retries. The SRQ's owner, whose memory and
-//! receives these are, executes packets for it by a [`Delegate`], in the order in which they are given to it, and says of
-//! each what became of it.
+//! The queue pair keeps what belongs to the connection: sequence, answers, retries. The SRQ's
+//! owner, whose memory and receives these are, executes packets for it by a [`Delegate`], in the
+//! order in which they are given to it, and says of each what became of it.
 
 use super::{Fatal, Inbound, Nak, Refusal, Responder, confirmation};
 use crate::rc::resources::{Body, Resources};
@@ -24,7 +25,8 @@ pub enum Verdict {
     Refused(Refused),
 }
 
-/// What the queue pair says of a request that was refused elsewhere, where its receive has been completed.
+/// What the queue pair says of a request that was refused elsewhere, where its receive has been
+/// completed.
 fn fatal(why: Refused) -> Fatal {
     let (code, event) = match why {
         Refused::Access => (NakCode::RemoteAccessError, Some(QpEvent::AccessError)),
@@ -63,8 +65,8 @@ impl Responder {
         Refusal::Elsewhere
     }
 
-    /// Takes note of what became of a request. The caller gives the expected one; any other is none that it was asked
-    /// about.
+    /// Takes note of what became of a request. The caller gives the expected one; any other is none
+    /// that it was asked about.
     pub(crate) fn executed_elsewhere<H: Host>(
         &mut self,
         operation: Operation,
@@ -153,7 +155,8 @@ impl Responder {
     }
 }
 
-/// Executes requests that came to an XRC target of another process: a responder without a connection.
+/// Executes requests that came to an XRC target of another process: a responder without a
+/// connection.
 #[derive(Debug)]
 pub struct Delegate {
     responder: Responder,
@@ -186,7 +189,8 @@ impl Delegate {
         own.flush = attr.flush;
     }
 
-    /// Executes one request. What it is and whether it is well formed is checked here, its sequence is the caller's.
+    /// Executes one request. What it is and whether it is well formed is checked here, its sequence
+    /// is the caller's.
     pub fn execute<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Verdict {
         let opcode = packet.bth.opcode;
         let operation = match (opcode.service(), opcode.operation()) {

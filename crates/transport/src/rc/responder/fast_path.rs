@@ -1,4 +1,5 @@
-//! The usual request: a SEND of one packet that is expected, and whose receive has room in one piece. And the usual answer.
+//! The usual request: a SEND of one packet that is expected, and whose receive has room in one
+//! piece. And the usual answer.
 
 use super::{Inbound, Responder, Silence};
 use crate::rc::Shared;
@@ -7,8 +8,8 @@ use crate::{Completion, CompletionOpcode, Host, Immediate, PacketSink, Status};
 use rnic_wire::{Aeth, AtomicAckEth, Bth, Opcode, Operation, Service};
 
 impl Responder {
-    /// Emits the oldest answer, which is all that there is to say, if it is one to an atomic; false: it is not, or there is no room, and
-    /// nothing was done.
+    /// Emits the oldest answer, which is all that there is to say, if it is one to an atomic;
+    /// false: it is not, or there is no room, and nothing was done.
     #[inline]
     pub(crate) fn answer_fast<H: Host, S: PacketSink>(
         &mut self,
@@ -43,7 +44,8 @@ impl Responder {
         true
     }
 
-    /// Emits the ACK that is owed; false: that is not all there is to say, or there is no room, and nothing was done.
+    /// Emits the ACK that is owed; false: that is not all there is to say, or there is no room, and
+    /// nothing was done.
     #[inline]
     pub(crate) fn acknowledge_fast<H: Host, S: PacketSink>(
         &mut self,

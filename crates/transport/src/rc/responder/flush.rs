@@ -1,4 +1,5 @@
-//! FLUSH (IBTA annex A19): its answer says that earlier WRITEs of this connection are placed as it asks.
+//! FLUSH (IBTA annex A19): its answer says that earlier WRITEs of this connection are placed as it
+//! asks.
 
 use super::{Inbound, Refusal, Responder, confirmation, reth_of};
 use crate::rc::Shared;
@@ -44,7 +45,8 @@ impl Responder {
     }
 }
 
-/// The placement, and whether all of the region is meant; `None` for reserved values and for nothing at all.
+/// The placement, and whether all of the region is meant; `None` for reserved values and for
+/// nothing at all.
 fn asked_for(feth: Feth) -> Option<(Placement, bool)> {
     let placement = Placement {
         global: feth.placement & Feth::GLOBAL != 0,

@@ -58,7 +58,8 @@ impl Fixture {
         self.feed(ReadRequest, rq(n), reth(offset, len), &[], true);
     }
 
-    /// Fails the test unless the last packet was refused with `code` and broke the queue pair for good.
+    /// Fails the test unless the last packet was refused with `code` and broke the queue pair for
+    /// good.
     fn assert_refused(&mut self, n: u32, code: NakCode, name: &str) {
         assert!(self.rc.is_error(), "{name}");
         assert!(self.rc.wants_transmit(), "{name}");
@@ -629,7 +630,8 @@ mod reads {
         assert_eq!(data, f.bench.memory[MTU..4 * MTU]);
     }
 
-    /// A requester that repeats a READ in pieces: the second piece comes while the first waits to be answered.
+    /// A requester that repeats a READ in pieces: the second piece comes while the first waits to
+    /// be answered.
     #[test]
     fn a_repetition_is_answered_to_the_end_of_the_last_that_asked() {
         let mut f = Fixture::new();

@@ -67,7 +67,8 @@ impl Responder {
             return Err(Refusal::INVALID);
         }
         if let Some(ImmDt(imm)) = packet.ext.imm {
-            // The receive is taken before anything is stored, but not for a WRITE that will be refused.
+            // The receive is taken before anything is stored, but not for a WRITE that will be
+            // refused.
             if len > 0 {
                 host.check_remote(self.pd, rkey, va, u64::from(len), RemoteAccess::Write)
                     .map_err(Refusal::access)?;

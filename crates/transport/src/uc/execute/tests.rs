@@ -90,7 +90,8 @@ impl Connection {
         });
     }
 
-    /// The operations of the packets that leave, how many WRITEs needed none, and how many completed.
+    /// The operations of the packets that leave, how many WRITEs needed none, and how many
+    /// completed.
     fn poll(&mut self, budget: usize) -> (Vec<Operation>, usize, usize) {
         let before = (self.bench.executed.len(), self.bench.sends.len());
         self.uc
@@ -191,7 +192,8 @@ fn in_sqd_none_begins() {
     assert_eq!(c.poll_dry(), (vec![], 1, 1));
 }
 
-/// What the peer granted to the connection before says nothing of this one: it may take the packets for stragglers.
+/// What the peer granted to the connection before says nothing of this one: it may take the packets
+/// for stragglers.
 #[test]
 fn a_queue_pair_that_begins_anew_goes_by_packets() {
     let mut c = Connection::reaching(usize::MAX);

@@ -2,7 +2,8 @@
 
 use super::Outcome;
 
-/// The words of a line, crossed off as they are asked for; what is left at the end is a mistake in the script.
+/// The words of a line, crossed off as they are asked for; what is left at the end is a mistake in
+/// the script.
 pub struct Args<'a> {
     words: Vec<&'a str>,
 }

@@ -112,7 +112,8 @@ fn requests_name_service_and_address() {
             of(sidr_req(service, &private)),
             Addressee::Service(service, None)
         );
-        // A service that is none of rdma_cm's has no such header, whatever its private data look like.
+        // A service that is none of rdma_cm's has no such header, whatever its private data look
+        // like.
         private[0] = 0;
         let service = ServiceId(0x1000_0000_0106_1d2f);
         assert_eq!(

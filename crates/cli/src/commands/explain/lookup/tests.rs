@@ -76,7 +76,8 @@ fn lines_of_programs_are_understood() {
     assert_eq!(names("ibv_reg_mr: Cannot allocate memory"), ["ENOMEM"]);
 }
 
-/// The status of a librdmacm event is an errno, a reason of a reject message or of a resolution, as the event has it.
+/// The status of a librdmacm event is an errno, a reason of a reject message or of a resolution, as
+/// the event has it.
 #[test]
 fn the_status_of_a_cm_event_is_read_as_the_event_has_it() {
     for (line, topics) in [

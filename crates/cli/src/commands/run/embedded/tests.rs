@@ -66,7 +66,8 @@ fn it_is_written_once() {
     assert_ne!(other, path);
 }
 
-/// Promise: a damaged file, or one that others could have changed, is replaced before any program loads it.
+/// Promise: a damaged file, or one that others could have changed, is replaced before any program
+/// loads it.
 #[test]
 fn what_is_damaged_or_strange_is_replaced() {
     let (scratch, gzip) = (Scratch::new("damaged"), compressed());
@@ -179,7 +180,8 @@ fn the_next_folder_is_taken_where_the_first_cannot_be_written() {
     assert!(path.starts_with(&folder));
 }
 
-/// Promise: a folder whose files cannot be mapped as code is passed over: the loader would say no more than that it failed.
+/// Promise: a folder whose files cannot be mapped as code is passed over: the loader would say no
+/// more than that it failed.
 #[test]
 fn a_folder_without_execution_is_passed_over() {
     let (scratch, gzip) = (Scratch::new("noexec"), compressed());
@@ -211,7 +213,8 @@ fn a_folder_without_execution_is_passed_over() {
     assert!(matches!(none, Ok(Laid::Memory(..))));
 }
 
-/// Promise: with no folder at all, the library is in memory, whole, unchangeable, and has a name while it is held.
+/// Promise: with no folder at all, the library is in memory, whole, unchangeable, and has a name
+/// while it is held.
 #[test]
 fn without_any_folder_it_is_in_memory() {
     let gzip = compressed();
@@ -228,7 +231,8 @@ fn without_any_folder_it_is_in_memory() {
     assert!(File::open(&path).is_err(), "it is gone");
 }
 
-/// Promise: what a killed run left half written does not stay for ever, and what another one is writing now stays.
+/// Promise: what a killed run left half written does not stay for ever, and what another one is
+/// writing now stays.
 #[test]
 fn unfinished_files_go() {
     let (scratch, gzip) = (Scratch::new("unfinished"), compressed());

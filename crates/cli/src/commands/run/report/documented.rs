@@ -1,5 +1,5 @@
-//! docs/json.md has every field of what `rnic run --json` prints, and no other. Of the names of counters, which the NIC chooses,
-//! `tests/json.rs` sees to that.
+//! docs/json.md has every field of what `rnic run --json` prints, and no other. Of the names of
+//! counters, which the NIC chooses, `tests/json.rs` sees to that.
 
 use std::os::unix::process::ExitStatusExt;
 

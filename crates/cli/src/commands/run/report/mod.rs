@@ -1,4 +1,5 @@
-//! What is said when the program has ended: why it failed, what it moved, what would fail on hardware.
+//! What is said when the program has ended: why it failed, what it moved, what would fail on
+//! hardware.
 
 mod cm;
 mod lint;
@@ -45,7 +46,8 @@ impl Wishes {
 #[derive(Debug)]
 pub struct Collector {
     file: PathBuf,
-    /// Locked, if it is in a folder, as long as this run lives. A process number would not tell: containers may share the folder.
+    /// Locked, if it is in a folder, as long as this run lives. A process number would not tell:
+    /// containers may share the folder.
     _lock: File,
 }
 
@@ -75,7 +77,8 @@ impl Collector {
         }
     }
 
-    /// A file in memory, where no folder can be written to. Its name leads through this process, which outlives the program.
+    /// A file in memory, where no folder can be written to. Its name leads through this process,
+    /// which outlives the program.
     pub fn in_memory() -> std::io::Result<Collector> {
         let memory = File::from(memfd_create("rnic-report", MemfdFlags::CLOEXEC)?);
         let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
@@ -220,7 +223,8 @@ impl Report {
         let end = qp.end;
         match self.live.get(&key) {
             Some(&at) => {
-                // A queue pair that was reset has forgotten its peer, the last one stays of interest.
+                // A queue pair that was reset has forgotten its peer, the last one stays of
+                // interest.
                 let mut qp = qp;
                 if qp.ends.peer.is_none() {
                     qp.ends = self.qps[at].ends.clone();
@@ -269,7 +273,8 @@ impl Report {
 /// Of the format that docs/json.md describes. Fields may be added to it.
 const VERSION: u32 = 1;
 
-/// Everything for machines. `ended`: `None` if the program was never started, of which `failure` tells.
+/// Everything for machines. `ended`: `None` if the program was never started, of which `failure`
+/// tells.
 fn document(
     report: &Report,
     program: &str,
@@ -326,8 +331,8 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
     }
 }
 
-/// `rnic explain --report`: why `name`, a part of a program, failed, as far as the records from byte `from` on tell. Empty if
-/// the NIC has nothing to say of it.
+/// `rnic explain --report`: why `name`, a part of a program, failed, as far as the records from
+/// byte `from` on tell. Empty if the NIC has nothing to say of it.
 pub fn words(file: File, from: u64, name: &str, faults: bool) -> String {
     let mut report = Report::read(file, from);
     report.of_a_part = true;

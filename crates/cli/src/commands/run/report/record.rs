@@ -120,7 +120,8 @@ pub struct Failure {
     /// Of a peer that is stopped.
     pub peer_pid: Option<u32>,
     pub peer_program: Option<String>,
-    /// The longest IP packet that the way takes, as the kernel heard by ICMP, where long ones are longer.
+    /// The longest IP packet that the way takes, as the kernel heard by ICMP, where long ones are
+    /// longer.
     pub path_bytes: Option<u64>,
 }
 

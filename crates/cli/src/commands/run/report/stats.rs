@@ -61,7 +61,8 @@ impl Sum {
                 sum.moved += total(&qp.counters.served);
             }
         }
-        // Datagrams have no connection to match: several processes of a run are taken to talk to one another.
+        // Datagrams have no connection to match: several processes of a run are taken to talk to
+        // one another.
         sum.moved += match users.len() {
             0 | 1 => sent + received,
             _ => sent.max(received),

@@ -233,7 +233,8 @@ fn a_refusal_is_told_by_the_responder() {
     }
 }
 
-/// Whoever's record has the peer's path MTU: its own queue pairs, what the peer refused, or what `--lint` knows.
+/// Whoever's record has the peer's path MTU: its own queue pairs, what the peer refused, or what
+/// `--lint` knows.
 #[test]
 fn two_path_mtus_are_the_cause() {
     let cause = "path_mtu differs between the sides: 4096 bytes here, 1024 bytes at the peer";
@@ -490,7 +491,8 @@ fn a_report_in_memory_is_read_like_any_other() {
     assert_eq!(processes.iter().map(|p| p.id).collect::<Vec<_>>(), [7, 8]);
 }
 
-/// Containers that share the folder know each other's processes by no number, and have the same ones.
+/// Containers that share the folder know each other's processes by no number, and have the same
+/// ones.
 #[test]
 fn the_file_of_another_run_is_left_alone() {
     let runtime = std::env::temp_dir().join(format!("rnic-runs-{}", std::process::id()));

@@ -1,4 +1,5 @@
-//! Why it failed: the first failing work request, what the NIC saw of it, the likely cause, and what to do next.
+//! Why it failed: the first failing work request, what the NIC saw of it, the likely cause, and
+//! what to do next.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;

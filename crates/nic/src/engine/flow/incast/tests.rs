@@ -1,4 +1,5 @@
-//! A group becomes smaller when it loses, and grows as it is answered; nobody is passed over, and nobody is held back for ever.
+//! A group becomes smaller when it loses, and grows as it is answered; nobody is passed over, and
+//! nobody is held back for ever.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -148,7 +149,8 @@ fn who_waits_is_let_go_in_order() {
     assert_eq!((incast.next(), incast.only()), (None, (21, 21, 1)));
 }
 
-/// A turn for its responder, an ACK of something else, a full socket: none of that takes its place away.
+/// A turn for its responder, an ACK of something else, a full socket: none of that takes its place
+/// away.
 #[test]
 fn who_was_let_go_sends_at_its_turn() {
     let (mut incast, mut places) = group(1, 40);

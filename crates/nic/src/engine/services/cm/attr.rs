@@ -1,4 +1,5 @@
-//! What a queue pair is given for its transitions (`rdma_init_qp_attr`): the attributes and masks of Linux' cma and cm.
+//! What a queue pair is given for its transitions (`rdma_init_qp_attr`): the attributes and masks
+//! of Linux' cma and cm.
 
 use rnic_wire::PathMtu;
 
@@ -12,7 +13,8 @@ use crate::queues::{QpAttr, QpAttrMask as M, QpState, QpType};
 
 const VERB: &str = "rdma_init_qp_attr";
 
-/// The transport's timeout for a path of this life time to a peer of this delay, both as codes (Linux' cm_ack_timeout).
+/// The transport's timeout for a path of this life time to a peer of this delay, both as codes
+/// (Linux' cm_ack_timeout).
 pub(crate) fn ack_timeout(peer_delay: u8, packet_life_time: u8) -> u8 {
     let timeout = packet_life_time.saturating_add(1);
     let sum = match timeout >= peer_delay {

@@ -113,7 +113,8 @@ impl Cm {
                 entry.options.reuse_addr = reuse;
             }
             IdOption::AfOnly(only) => {
-                // What a bound id listens for; its port stays taken for the families that it was taken for.
+                // What a bound id listens for; its port stays taken for the families that it was
+                // taken for.
                 entry.expect(VERB, &[State::Idle, State::Bound])?;
                 entry.options.af_only = Some(only);
             }

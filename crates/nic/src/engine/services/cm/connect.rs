@@ -342,7 +342,8 @@ impl Cm {
         }
     }
 
-    /// The endpoint still knows the connection; once it has forgotten it, the number may be another's.
+    /// The endpoint still knows the connection; once it has forgotten it, the number may be
+    /// another's.
     fn is_known(&self, key: Key, connection: &Connection) -> bool {
         self.by_number.get(&connection.number.value()) == Some(&key)
     }

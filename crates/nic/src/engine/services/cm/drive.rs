@@ -58,8 +58,8 @@ impl Cm {
         self.table = table;
     }
 
-    /// The table was read: if it is news, the port's watcher has not told it yet, or it was read before that did. So it is read
-    /// again: an old one would stay.
+    /// The table was read: if it is news, the port's watcher has not told it yet, or it was read
+    /// before that did. So it is read again: an old one would stay.
     pub(crate) fn refresh(&mut self, table: &[GidEntry]) {
         let gids = |table: &[GidEntry]| table.iter().map(|row| row.gid).collect::<Vec<_>>();
         if gids(table) != gids(&self.table) {
@@ -103,7 +103,8 @@ impl Cm {
         self.look_at_waits(now);
     }
 
-    /// Takes a message in; one that nobody listens for is kept for a moment, unless this is the last look at it.
+    /// Takes a message in; one that nobody listens for is kept for a moment, unless this is the
+    /// last look at it.
     pub(crate) fn hear(&mut self, arrived: Arrived, now: u64, last: bool) {
         let Cm {
             endpoint,

@@ -155,7 +155,8 @@ pub(crate) struct Entry {
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) source: Option<Source>,
-    /// The own address was not given, but found for the peer: if that cannot be reached, it is nothing to go by.
+    /// The own address was not given, but found for the peer: if that cannot be reached, it is
+    /// nothing to go by.
     pub(crate) found: bool,
     /// It has gone, and that was told.
     pub(crate) source_lost: bool,

@@ -1,8 +1,8 @@
 //! Wills: what has to be said in the name of a process that is killed.
 //!
-//! The peers on its own host notice that themselves ([`super::life`]). For each connection with another host a process
-//! keeps a will in a file of the link; whoever of this host's processes uses the connection manager executes those of the
-//! dead.
+//! The peers on its own host notice that themselves ([`super::life`]). For each connection with
+//! another host a process keeps a will in a file of the link; whoever of this host's processes uses
+//! the connection manager executes those of the dead.
 
 use rnic_cm::{ConnId, Time, Will};
 use rnic_host::wills::{Estate, WILL_LEN, WillId};
@@ -17,7 +17,8 @@ const LOOK: u64 = 1_000_000_000;
 /// How long executing them takes: the endpoint says everything four times within this.
 pub(crate) const EXECUTION: u64 = 1_000_000_000;
 
-/// What is to be done with the link's files, which a call into the connection manager does not have at hand.
+/// What is to be done with the link's files, which a call into the connection manager does not have
+/// at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Wills {
     to_write: Vec<(Key, ConnId)>,

@@ -18,7 +18,8 @@ pub enum EventKind {
     RouteError = 3,
     /// Somebody wants a connection with a listener.
     ConnectRequest = 4,
-    /// The peer accepted; the caller takes its queue pair to RTS and calls [`Id::establish`](crate::cm::Id::establish).
+    /// The peer accepted; the caller takes its queue pair to RTS and calls
+    /// [`Id::establish`](crate::cm::Id::establish).
     ConnectResponse = 5,
     /// An error in setting up the connection: status -errno.
     ConnectError = 6,
@@ -40,7 +41,8 @@ pub enum EventKind {
     AddrChange = 14,
     /// Packets of the connection cannot come any more: the queue pair number may be used anew.
     TimewaitExit = 15,
-    /// Of [`Id::raise`](crate::cm::Id::raise), for whoever looks names up beside the connection manager: an address was found.
+    /// Of [`Id::raise`](crate::cm::Id::raise), for whoever looks names up beside the connection
+    /// manager: an address was found.
     AddrInfoResolved = 16,
     /// The same: none was.
     AddrInfoError = 17,
@@ -61,12 +63,13 @@ pub enum EventParam {
     User(u64),
 }
 
-/// What the peer said, as seen from here: its initiator depth is given as `responder_resources` and vice versa.
+/// What the peer said, as seen from here: its initiator depth is given as `responder_resources` and
+/// vice versa.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of struct rdma_conn_param")]
 pub struct ConnEvent {
-    /// The whole field of the message, zeros behind what the peer gave: 56 bytes of a request, 196 of a response, 148 of
-    /// a rejection; none otherwise.
+    /// The whole field of the message, zeros behind what the peer gave: 56 bytes of a request, 196
+    /// of a response, 148 of a rejection; none otherwise.
     pub private_data: Vec<u8>,
     pub responder_resources: u8,
     pub initiator_depth: u8,

@@ -1,8 +1,9 @@
 //! Requests that find nobody listening, kept for a moment.
 //!
-//! A program that closes its listener and opens the next one on the same port (perftest with `-R` does, while its client
-//! is already on the way) is not to lose the client that comes in between: refused, it gives up. On hardware that gap is
-//! as wide, but a client takes longer to cross it. Only when the moment is over is the request refused.
+//! A program that closes its listener and opens the next one on the same port (perftest with `-R`
+//! does, while its client is already on the way) is not to lose the client that comes in between:
+//! refused, it gives up. On hardware that gap is as wide, but a client takes longer to cross it.
+//! Only when the moment is over is the request refused.
 
 use std::collections::VecDeque;
 
@@ -128,7 +129,8 @@ impl Cm {
         }
     }
 
-    /// It may be sent once more from here, and then reaches whom it is for: a request of another host may not.
+    /// It may be sent once more from here, and then reaches whom it is for: a request of another
+    /// host may not.
     fn is_of_this_host(&self, arrived: &Arrived) -> bool {
         self.row_of_gid(Gid::from(arrived.src)).is_some()
     }

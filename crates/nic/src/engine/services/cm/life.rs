@@ -1,4 +1,5 @@
-//! Peers of this host that die: a killed process says nothing, but the kernel lets go of its QPN ranges.
+//! Peers of this host that die: a killed process says nothing, but the kernel lets go of its QPN
+//! ranges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +16,12 @@ use crate::engine::Engine;
 use crate::observe;
 use crate::sys;
 
-/// How often the peers are looked after: a killed one is noticed within a second, with plenty of time to spare.
+/// How often the peers are looked after: a killed one is noticed within a second, with plenty of
+/// time to spare.
 const PERIOD: u64 = 250_000_000;
 
-/// How often the end of a connection is told at the end of the process, and how long each time an answer is waited for.
+/// How often the end of a connection is told at the end of the process, and how long each time an
+/// answer is waited for.
 const FAREWELLS: usize = 3;
 const FAREWELL: Duration = Duration::from_millis(16);
 
@@ -29,7 +32,8 @@ pub(crate) struct Life {
     peers: BTreeMap<u32, BTreeSet<Key>>,
     /// When to look next; meaningless without peers.
     next: u64,
-    /// The QPN ranges of the host's processes as they were last seen while something had no answer; when to look again.
+    /// The QPN ranges of the host's processes as they were last seen while something had no answer;
+    /// when to look again.
     census: Vec<u32>,
     next_census: u64,
 }
@@ -107,7 +111,8 @@ impl Cm {
         }
     }
 
-    /// Watches the process of a peer, whose communication id is known now, if it is another one of this host.
+    /// Watches the process of a peer, whose communication id is known now, if it is another one of
+    /// this host.
     pub(crate) fn watch(&mut self, key: Key, remote_id: u32, now: u64) {
         let range = range_of_id(remote_id);
         if range == u32::from(self.endpoint.config().range) {
@@ -185,7 +190,8 @@ impl Cm {
         }
     }
 
-    /// Something was said that waits for an answer: from now on it matters who of this host is there.
+    /// Something was said that waits for an answer: from now on it matters who of this host is
+    /// there.
     pub(crate) fn begin_census(&mut self, link: &RoceLink, now: u64) {
         if self.life.census.is_empty() {
             self.life.census = link.live_ranges();
@@ -193,8 +199,9 @@ impl Cm {
         }
     }
 
-    /// With a process that is gone (killed, perhaps) went what waited in its socket, which may have been for, or from, any
-    /// process of this host: what has no answer yet is said once more, without waiting for the timers.
+    /// With a process that is gone (killed, perhaps) went what waited in its socket, which may have
+    /// been for, or from, any process of this host: what has no answer yet is said once more,
+    /// without waiting for the timers.
     pub(crate) fn look_for_deaths(&mut self, link: &RoceLink, now: u64) {
         if self.life.census.is_empty() || self.life.next_census > now {
             return;
@@ -214,7 +221,8 @@ impl Cm {
 }
 
 impl Engine {
-    /// The process ends, or its NIC: what peers think of as connected is over, and they are told. Takes 50 ms at most.
+    /// The process ends, or its NIC: what peers think of as connected is over, and they are told.
+    /// Takes 50 ms at most.
     pub(crate) fn close_cm(&mut self) {
         self.cm.let_go(sys::now_ns());
         self.cm.note_waits(sys::now_ns());

@@ -38,7 +38,8 @@ pub(crate) use state::Cm;
 
 /// Q_Key of queue pairs in the port spaces UDP and IPOIB (`RDMA_UDP_QKEY`).
 pub const UDP_QKEY: u32 = 0x0123_4567;
-/// Most private data of [`Id::connect`](crate::cm::Id::connect) over RC, UC and XRC: what the IP header leaves of a REQ's 92 bytes.
+/// Most private data of [`Id::connect`](crate::cm::Id::connect) over RC, UC and XRC: what the IP
+/// header leaves of a REQ's 92 bytes.
 pub const CONNECT_PRIVATE_DATA: usize = 56;
 /// The same over UD: what it leaves of a SIDR_REQ's 216 bytes.
 pub const CONNECT_UD_PRIVATE_DATA: usize = 180;

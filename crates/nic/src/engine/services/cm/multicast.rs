@@ -1,7 +1,8 @@
 //! Multicast groups.
 //!
-//! On RoCE there is no subnet manager to ask: the membership is that of the IP group, which the device joins when a queue
-//! pair is attached (`ibv_attach_mcast(3)`). What is told here is how to send to the group.
+//! On RoCE there is no subnet manager to ask: the membership is that of the IP group, which the
+//! device joins when a queue pair is attached (`ibv_attach_mcast(3)`). What is told here is how to
+//! send to the group.
 
 use std::net::SocketAddr;
 

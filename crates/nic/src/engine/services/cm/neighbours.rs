@@ -1,5 +1,5 @@
-//! The neighbour on the way to a peer: whether anybody is there at all. What needs asking (ARP, neighbour discovery) the
-//! kernel asks, once something is sent that way.
+//! The neighbour on the way to a peer: whether anybody is there at all. What needs asking (ARP,
+//! neighbour discovery) the kernel asks, once something is sent that way.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,8 @@ use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
 /// How often to look whether an answer has come.
 const LOOK: u64 = 10_000_000;
 
-/// The neighbour that has to be asked for before `peer` can be reached; `None`: nobody. Makes system calls.
+/// The neighbour that has to be asked for before `peer` can be reached; `None`: nobody. Makes
+/// system calls.
 pub(crate) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
     if peer.ip().is_multicast() || peer.ip() == source.ip() {
         return None;

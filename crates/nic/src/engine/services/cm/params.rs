@@ -2,7 +2,8 @@
 
 use super::path_record::PathRecord;
 
-/// Enhanced connection establishment (`struct ibv_ece`): what providers agree on beyond the standard.
+/// Enhanced connection establishment (`struct ibv_ece`): what providers agree on beyond the
+/// standard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ece {
     /// 24 bits.
@@ -41,7 +42,8 @@ pub struct ConnParam<'a> {
 pub enum IdOption {
     /// RDMA_OPTION_ID_TOS: IPv4 type of service or IPv6 traffic class of the connection.
     Tos(u8),
-    /// RDMA_OPTION_ID_REUSEADDR: the address may be bound by others that say so, too, as long as none listens.
+    /// RDMA_OPTION_ID_REUSEADDR: the address may be bound by others that say so, too, as long as
+    /// none listens.
     ReuseAddr(bool),
     /// RDMA_OPTION_ID_AFONLY: an IPv6 wildcard is no IPv4 wildcard.
     AfOnly(bool),

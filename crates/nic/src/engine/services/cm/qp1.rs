@@ -83,7 +83,8 @@ impl Qp1 {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Sends a datagram to QP 1 of a peer. What cannot be sent is lost: the connection manager repeats what matters.
+    /// Sends a datagram to QP 1 of a peer. What cannot be sent is lost: the connection manager
+    /// repeats what matters.
     pub(crate) fn send(
         &mut self,
         link: &mut RoceLink,

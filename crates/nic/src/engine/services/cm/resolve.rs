@@ -130,8 +130,8 @@ pub(crate) fn find_way(
 }
 
 impl Entry {
-    /// The peer cannot be reached: as in Linux, the own address is what it was before. Another peer may be reached from
-    /// another one; the port that was taken of this one is taken anew then.
+    /// The peer cannot be reached: as in Linux, the own address is what it was before. Another peer
+    /// may be reached from another one; the port that was taken of this one is taken anew then.
     pub(crate) fn forget_what_was_found(&mut self) {
         if !std::mem::take(&mut self.found) {
             return;

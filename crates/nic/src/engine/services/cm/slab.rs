@@ -26,8 +26,8 @@ impl Key {
     }
 }
 
-/// A table whose places are used again, under another number. The things lie apart: the table stays small, and need not find
-/// much memory in one piece when it grows.
+/// A table whose places are used again, under another number. The things lie apart: the table stays
+/// small, and need not find much memory in one piece when it grows.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<(u32, Option<Box<T>>)>,

@@ -1,5 +1,5 @@
-//! Ids and event channels as the engine knows them. All of it lies under the engine's lock: whoever has that needs no
-//! other, and nothing here holds a handle whose end would ask for it again.
+//! Ids and event channels as the engine knows them. All of it lies under the engine's lock: whoever
+//! has that needs no other, and nothing here holds a handle whose end would ask for it again.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -141,7 +141,8 @@ impl Cm {
         }
     }
 
-    /// Takes the oldest event of a channel, after its token was taken. `None`: its id has ended, or is about to.
+    /// Takes the oldest event of a channel, after its token was taken. `None`: its id has ended, or
+    /// is about to.
     pub(crate) fn next_event(&mut self, channel: Key, now: u64) -> Option<TakenEvent> {
         let waiting = self.channels.get_mut(channel)?.events.pop_front()?;
         if let Some((membership, _)) = waiting.multicast {
@@ -151,8 +152,8 @@ impl Cm {
         entry.waiting -= 1;
         entry.reported += 1;
         entry.backlog += u32::from(waiting.subject.is_some());
-        // Its owner may be about to let go of it. A handle that is the last may not end here, under the lock: from here
-        // on the event goes to the caller, whatever is in it.
+        // Its owner may be about to let go of it. A handle that is the last may not end here, under
+        // the lock: from here on the event goes to the caller, whatever is in it.
         let Some(owner) = entry.handle.upgrade() else {
             // With its listener goes a request that it was told of.
             if let Some(subject) = waiting.subject {
@@ -196,8 +197,8 @@ impl Cm {
         entry.reported
     }
 
-    /// Has the events of an id go to another channel, also those that wait; gives the number of those that were taken.
-    /// `None`: there is no such id or channel.
+    /// Has the events of an id go to another channel, also those that wait; gives the number of
+    /// those that were taken. `None`: there is no such id or channel.
     pub(crate) fn migrate(&mut self, key: Key, to: Key) -> Option<u32> {
         self.channels.get(to)?;
         let entry = self.ids.get_mut(key)?;

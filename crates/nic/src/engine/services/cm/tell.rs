@@ -191,8 +191,8 @@ impl Cm {
         Some(key)
     }
 
-    /// The path MTU that a peer has chosen is more than the own interface carries. Linux takes it all the same, and then
-    /// nothing longer arrives.
+    /// The path MTU that a peer has chosen is more than the own interface carries. Linux takes it
+    /// all the same, and then nothing longer arrives.
     fn is_too_wide(&self, request: &Request) -> bool {
         let row = self.row_of_gid(request.address.local_gid);
         row.zip(request.path_mtu())

@@ -1,4 +1,5 @@
-//! Connections that have no answer yet: for the report of a program that ends, or is ended, before it knows.
+//! Connections that have no answer yet: for the report of a program that ends, or is ended, before
+//! it knows.
 
 use std::collections::VecDeque;
 
@@ -7,7 +8,8 @@ use super::slab::Key;
 use super::state::Cm;
 use crate::observe;
 
-/// After how long without an answer that is noted: a program that is killed later has no time for it.
+/// After how long without an answer that is noted: a program that is killed later has no time for
+/// it.
 const SOON: u64 = 1_000_000_000;
 
 /// Those that have asked, the oldest first, with the time to look at them.

@@ -1,4 +1,5 @@
-//! The side whose objects another process imports: who may, what they use, and what is taken from them again.
+//! The side whose objects another process imports: who may, what they use, and what is taken from
+//! them again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -59,7 +60,8 @@ impl Named {
 pub(crate) struct Exports {
     contexts: Vec<(Weak<Token>, u64)>,
     importers: HashMap<PeerId, Importer>,
-    /// Those whose connection ended while a copy was under way: what they used is kept until it has come to an end.
+    /// Those whose connection ended while a copy was under way: what they used is kept until it has
+    /// come to an end.
     departing: Vec<Importer>,
 }
 
@@ -89,7 +91,8 @@ impl Imports {
         self.0.extend(more.0);
     }
 
-    /// To be called without the engine's lock: until none of them is. False: a process was stopped in the middle.
+    /// To be called without the engine's lock: until none of them is. False: a process was stopped
+    /// in the middle.
     pub(crate) fn wait(self) -> bool {
         self.0.iter().all(|(gate, pid)| gate.wait(*pid))
     }
@@ -246,7 +249,8 @@ impl Exports {
         }
     }
 
-    /// A process is gone, and with it what it used; or only its connection is, and then nothing passes its gate any more.
+    /// A process is gone, and with it what it used; or only its connection is, and then nothing
+    /// passes its gate any more.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.departing.retain(Importer::is_busy);
         if let Some(mut importer) = self.importers.remove(&peer) {
@@ -260,7 +264,8 @@ impl Exports {
         }
     }
 
-    /// Nobody reaches a region any more that is deregistered. Whoever asks once more has to wait once more.
+    /// Nobody reaches a region any more that is deregistered. Whoever asks once more has to wait
+    /// once more.
     pub(crate) fn revoke(&mut self, key: u32) -> Imports {
         let mut waits = Vec::new();
         for importer in &self.departing {
@@ -321,8 +326,9 @@ impl Importer {
         Some(slot as u32)
     }
 
-    /// The importer has forgotten one import of a region, revoked or not. A key may have several slots, of before and after
-    /// it was registered anew, and one that is still in use must not become another region's.
+    /// The importer has forgotten one import of a region, revoked or not. A key may have several
+    /// slots, of before and after it was registered anew, and one that is still in use must not
+    /// become another region's.
     fn release(&mut self, slot: u32, key: u32) {
         let Some(place) = self.regions.get_mut(slot as usize) else {
             return;

@@ -29,7 +29,8 @@ pub(crate) struct Answer {
 }
 
 impl Imported {
-    /// [`Message::Told`] has come; what is to be said to it. An answer counts if it comes from whom was asked.
+    /// [`Message::Told`] has come; what is to be said to it. An answer counts if it comes from whom
+    /// was asked.
     pub(crate) fn told(
         &mut self,
         peer: PeerId,

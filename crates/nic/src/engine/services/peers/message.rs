@@ -1,8 +1,8 @@
-//! What two processes say to each other, byte by byte. No I/O here; what does not decode is nothing that this program
-//! wrote.
+//! What two processes say to each other, byte by byte. No I/O here; what does not decode is nothing
+//! that this program wrote.
 //!
-//! Both ends are on one host and of one build or nearly so: numbers are in the host's order, and the first byte says
-//! what the rest is.
+//! Both ends are on one host and of one build or nearly so: numbers are in the host's order, and
+//! the first byte says what the rest is.
 
 use rnic_transport::{Refused, RemoteFault, Verdict};
 
@@ -34,9 +34,11 @@ pub(crate) mod rights {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
-    /// A descriptor of the file that an XRC domain belongs to comes along; the sender calls the domain by this number.
+    /// A descriptor of the file that an XRC domain belongs to comes along; the sender calls the
+    /// domain by this number.
     Join { domain: u32 },
-    /// Execute these requests in this order, up to the first that cannot be. Answer: [`Message::Verdicts`].
+    /// Execute these requests in this order, up to the first that cannot be. Answer:
+    /// [`Message::Verdicts`].
     Execute {
         request: u32,
         target: Target,
@@ -66,8 +68,8 @@ pub(crate) enum Message<'a> {
         qpn: u32,
         bytes: Result<&'a [u8], RemoteFault>,
     },
-    /// The sender has the descriptor of a context ([`Token`]). Answer: [`Message::Told`], with descriptors of the memory and
-    /// of the gate.
+    /// The sender has the descriptor of a context ([`Token`]). Answer: [`Message::Told`], with
+    /// descriptors of the memory and of the gate.
     Hello { request: u32, token: Token },
     /// An object of that context is to be used. Answer: [`Message::Told`].
     Import {
@@ -84,9 +86,11 @@ pub(crate) enum Message<'a> {
         slot: u32,
         region: Exported,
     },
-    /// Which objects of this kind has the process, from the place `from` on? Answer: [`Message::Listed`].
+    /// Which objects of this kind has the process, from the place `from` on? Answer:
+    /// [`Message::Listed`].
     List { request: u32, kind: u8, from: u32 },
-    /// As many as the message holds, see [`crate::engine::resources`]; where the next are, 0 if those were all.
+    /// As many as the message holds, see [`crate::engine::resources`]; where the next are, 0 if
+    /// those were all.
     Listed {
         request: u32,
         next: u32,

@@ -1,6 +1,7 @@
-//! What processes of one user do for each other: an XRC target takes requests for shared receive queues that another
-//! process of its XRC domain owns, and that process executes them; and a process that was given a context's `cmd_fd` imports
-//! objects of it; and each tells what it has to whoever looks ([`crate::engine::resources`]).
+//! What processes of one user do for each other: an XRC target takes requests for shared receive
+//! queues that another process of its XRC domain owns, and that process executes them; and a
+//! process that was given a context's `cmd_fd` imports objects of it; and each tells what it has to
+//! whoever looks ([`crate::engine::resources`]).
 //!
 //! | file | duty |
 //! | --- | --- |
@@ -10,10 +11,11 @@
 //! | `owner` | executing for the targets of other processes |
 //! | `mod` | who is asked what, and what becomes of the answers |
 //!
-//! Nobody waits for anybody: two engines that waited for each other with their locks held would do so for ever. A
-//! question is a message over a connection of `rnic_host::Peers`; the answer is taken in by a later round of the
-//! engine. A process that ends is as one whose queues were destroyed; one that runs and says nothing for [`PATIENCE_NS`] as
-//! one that cannot write to its receives. One that is stopped is waited for.
+//! Nobody waits for anybody: two engines that waited for each other with their locks held would do
+//! so for ever. A question is a message over a connection of `rnic_host::Peers`; the answer is
+//! taken in by a later round of the engine. A process that ends is as one whose queues were
+//! destroyed; one that runs and says nothing for [`PATIENCE_NS`] as one that cannot write to its
+//! receives. One that is stopped is waited for.
 
 mod export;
 mod import;
@@ -113,7 +115,8 @@ impl Neighbourhood {
         self.last_request
     }
 
-    /// Asks the owner of `srqn`; it is told before which domain is meant. `None`: there is nobody to ask.
+    /// Asks the owner of `srqn`; it is told before which domain is meant. `None`: there is nobody
+    /// to ask.
     fn ask(
         &mut self,
         link: &mut RoceLink,
@@ -132,7 +135,8 @@ impl Neighbourhood {
             let file = domain.file()?.descriptor().ok()?;
             let join = Message::Join { domain: number }.encode();
             neighbours.say(peer, &join, vec![file]).ok()?;
-            // Numbers of domains that are closed are not taken out; who was shown a file may be shown it again.
+            // Numbers of domains that are closed are not taken out; who was shown a file may be
+            // shown it again.
             if self.joined.len() >= MOST_JOINED {
                 self.joined.clear();
             }

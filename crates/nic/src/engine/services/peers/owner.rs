@@ -1,7 +1,8 @@
 //! The side that owns shared receive queues: executes what comes to XRC targets of other processes.
 //!
-//! Messages come from other processes of the user, which may be anything: what they ask for is checked as what a peer
-//! asks for by packets is, and what they can make this process keep is bounded.
+//! Messages come from other processes of the user, which may be anything: what they ask for is
+//! checked as what a peer asks for by packets is, and what they can make this process keep is
+//! bounded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ const ALL_DOMAINS: usize = 1 << 16;
 /// What this process does for others.
 #[derive(Debug, Default)]
 pub(crate) struct Owner {
-    /// XRC domains of this process, by who showed their files and what it calls them. No descriptor is kept for it.
+    /// XRC domains of this process, by who showed their files and what it calls them. No descriptor
+    /// is kept for it.
     joined: HashMap<(PeerId, u32), Arc<FileIdentity>>,
     /// By queue pair number.
     targets: HashMap<(PeerId, u32), Served>,
@@ -53,8 +55,8 @@ pub(crate) struct Device<'a> {
 }
 
 impl Owner {
-    /// Somebody shows the file of a domain. One that is not open here is no concern of this process: who showed it is
-    /// refused what it asks for, and shows it again when it asks again.
+    /// Somebody shows the file of a domain. One that is not open here is no concern of this
+    /// process: who showed it is refused what it asks for, and shows it again when it asks again.
     pub(crate) fn join(&mut self, peer: PeerId, domain: u32, fd: Fd, domains: &Domains) {
         let Ok(file) = FileIdentity::of_owned(fd) else {
             return;
@@ -74,7 +76,8 @@ impl Owner {
         self.joined.insert((peer, domain), open);
     }
 
-    /// Executes requests up to the first that cannot be, and gives the answer. `None`: none is executed.
+    /// Executes requests up to the first that cannot be, and gives the answer. `None`: none is
+    /// executed.
     pub(crate) fn execute(
         &mut self,
         peer: PeerId,
@@ -149,7 +152,8 @@ impl Owner {
         }
     }
 
-    /// Reads for a READ of another process's target, and gives the answer. Not `honest`: it does not have that target.
+    /// Reads for a READ of another process's target, and gives the answer. Not `honest`: it does
+    /// not have that target.
     pub(crate) fn read(
         &self,
         peer: PeerId,

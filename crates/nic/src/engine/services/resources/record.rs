@@ -1,4 +1,5 @@
-//! What is told of objects, byte by byte. It comes from other processes: whatever it is, it is read as records or left.
+//! What is told of objects, byte by byte. It comes from other processes: whatever it is, it is read
+//! as records or left.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 

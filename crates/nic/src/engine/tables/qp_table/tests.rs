@@ -55,7 +55,8 @@ fn sorted(numbers: &[u32]) -> Vec<u32> {
     sorted
 }
 
-/// Whoever knows a process's range and the numbers of some of its queue pairs does not know the next one's.
+/// Whoever knows a process's range and the numbers of some of its queue pairs does not know the
+/// next one's.
 #[test]
 fn numbers_come_in_an_order_that_nobody_can_tell() {
     let [one, other] = [(); 2].map(|()| shuffled(4096));

@@ -30,7 +30,8 @@ fn a_retired_handle_is_good_for_nothing_and_the_others_are_not_touched() {
     assert!(first.is_gone() && !second.is_gone());
     assert_eq!(reset(&first), Err(libc::EINVAL));
     assert_eq!(reset(&second), Ok(()));
-    // With the last one the queue pair ends, although handles are left, and nobody can open it any more.
+    // With the last one the queue pair ends, although handles are left, and nobody can open it any
+    // more.
     second.retire();
     assert!(second.is_gone());
     assert_eq!(reset(&second), Err(libc::EINVAL));

@@ -71,7 +71,8 @@ fn the_last_one_is_sent_again_and_asks_if_none_follows_that_does() {
     assert_eq!((counters.timeouts, counters.retransmitted_packets), (0, 1));
 }
 
-/// A process that was stopped, or got no processor, comes late to both timers. Nobody owed it an answer.
+/// A process that was stopped, or got no processor, comes late to both timers. Nobody owed it an
+/// answer.
 #[test]
 fn who_was_not_asked_is_not_silent() {
     let mut f = ready();

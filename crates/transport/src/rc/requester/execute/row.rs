@@ -1,5 +1,5 @@
-//! Short WRITEs, or READs, that are queued one behind the other: the host executes them in one go, where each by itself
-//! would cost it a system call.
+//! Short WRITEs, or READs, that are queued one behind the other: the host executes them in one go,
+//! where each by itself would cost it a system call.
 
 use super::super::{Entry, Requester};
 use super::{target, whole};
@@ -33,8 +33,8 @@ impl Requester {
         self.executed == 0 && Self::joins(first, write) && Self::joins(second, write)
     }
 
-    /// The last WQE may be executed in a row, if the host executes any; all before it can be as well, as far as that is seen by
-    /// the first.
+    /// The last WQE may be executed in a row, if the host executes any; all before it can be as
+    /// well, as far as that is seen by the first.
     #[inline]
     pub(crate) fn waits_for_row(&self, sh: &Shared) -> bool {
         let last = self.queue.len().checked_sub(1);
@@ -71,7 +71,8 @@ impl Requester {
         done > 0
     }
 
-    /// How many from the front on make a row, of those that may be sent as far as this side knows, and what they cost.
+    /// How many from the front on make a row, of those that may be sent as far as this side knows,
+    /// and what they cost.
     fn admit_row<H: Host>(&self, sh: &Shared, host: &H, budget: usize) -> (usize, usize) {
         let (mut count, mut cost) = (0, 0);
         let mut write = true;
@@ -84,7 +85,8 @@ impl Requester {
             } else if !Self::joins(entry, write) {
                 break;
             }
-            // Whatever is wrong is said when it is the oldest, and what is not executed now is looked at once more then.
+            // Whatever is wrong is said when it is the oldest, and what is not executed now is
+            // looked at once more then.
             if !entry.checked && admit(entry, sh, host).is_err() {
                 break;
             }

@@ -59,7 +59,8 @@ fn writes_and_reads_complete_in_order_without_packets() {
     assert_eq!(brief(&f.poll()), [(SendOnly, sq(0))]);
 }
 
-/// A grant of an earlier connection of the same queue pairs says nothing of this one: its PSNs may be others than the peer expects.
+/// A grant of an earlier connection of the same queue pairs says nothing of this one: its PSNs may
+/// be others than the peer expects.
 #[test]
 fn nothing_is_executed_before_the_peer_has_acknowledged_a_packet_of_this_connection() {
     let mut f = unheard(usize::MAX);
@@ -381,7 +382,8 @@ fn one_that_is_alone_is_done_as_it_is_posted() {
 
 #[test]
 fn what_is_not_alone_or_not_to_be_done_so_is_left_as_it_was() {
-    // Behind what is unacknowledged, of two, of an operation with packets, too long, refused, and with a wrong key.
+    // Behind what is unacknowledged, of two, of an operation with packets, too long, refused, and
+    // with a wrong key.
     let left = |f: &mut Fixture| !f.rc.execute_fast(&mut f.bench) && f.sends().is_empty();
     let mut f = reaching(usize::MAX);
     f.post(SendOp::Send, 10);

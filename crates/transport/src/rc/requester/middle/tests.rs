@@ -1,4 +1,5 @@
-//! Rows of packets are what packets one at a time would be, and end where room, budget, window or memory end.
+//! Rows of packets are what packets one at a time would be, and end where room, budget, window or
+//! memory end.
 
 use crate::rc::testing::*;
 use crate::{SendData, SendOp, SgList, Sge, Status};
@@ -50,7 +51,8 @@ fn rows_end_where_room_or_budget_ends_and_go_on_from_there() {
             let mut sent = Vec::new();
             loop {
                 let some = f.poll_some(budget, room);
-                // The packet that crosses the line is the last: 268 bytes each, the first of a WRITE 284.
+                // The packet that crosses the line is the last: 268 bytes each, the first of a
+                // WRITE 284.
                 let most = budget.div_ceil(268).min(room);
                 assert!(some.len() <= most, "{} of {budget}, {room}", some.len());
                 if some.is_empty() {
