@@ -78,12 +78,14 @@ fn a_library_that_is_none_is_refused_before_the_loader_sees_it() {
 }
 
 /// Of `rnic run` for its program, and of the tests.
-const INTERNAL: [&str; 6] = [
+const INTERNAL: [&str; 7] = [
     "RNIC_REPORT",
     "RNIC_STATS",
     "RNIC_LINT",
     "RNIC_TEST_NO_SKIP",
     "RNIC_SKIP_LOG",
+    // Of a build for measurements (`bench/run --ablate`).
+    "RNIC_ABLATE",
     // Of the build: which library is inside.
     "RNIC_LIBRARY_ID",
 ];
@@ -105,9 +107,10 @@ fn read_by_the_sources() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
     for entry in std::fs::read_dir(crates).expect("crates").flatten() {
-        // `programs` is tests alone.
+        // These two are for tests alone.
+        let is_for_tests = ["programs", "skip"].contains(&&*entry.file_name().to_string_lossy());
         let source = entry.path().join("src");
-        if source.is_dir() && entry.file_name() != "programs" {
+        if source.is_dir() && !is_for_tests {
             sources(&source, &mut files);
         }
     }

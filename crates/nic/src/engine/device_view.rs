@@ -40,6 +40,13 @@ pub(crate) struct DeviceHost<'a> {
 }
 
 impl DeviceHost<'_> {
+    /// From now on another process does something for the queue pair, which takes no fast path
+    /// any more.
+    fn ask_remote(&mut self) -> &mut RemoteSrq {
+        self.fast.close();
+        self.remote_srq.get_or_insert_default()
+    }
+
     /// Notes what was wrong with a scatter/gather entry.
     #[cold]
     fn local(
@@ -344,7 +351,7 @@ impl Host for DeviceHost<'_> {
         if domain.file().is_none() || self.srqs.is_ours(srqn) {
             return false;
         }
-        self.remote_srq.get_or_insert_default().refer();
+        self.ask_remote().refer();
         true
     }
 
@@ -357,9 +364,7 @@ impl Host for DeviceHost<'_> {
         if len == 0 {
             return true;
         }
-        self.fast.close();
-        let remote_srq = self.remote_srq.get_or_insert_default();
-        remote_srq.is_at_hand(srqn, rkey, va, len, left)
+        self.ask_remote().is_at_hand(srqn, rkey, va, len, left)
     }
 
     fn receive_pd(&self, own: Pd) -> Pd {
