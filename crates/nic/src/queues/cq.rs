@@ -31,7 +31,7 @@ pub struct Stamp {
 /// What extended completion queues may ask for (`ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CqOptions {
-    /// Completions are stamped, see [`Cq::poll_one`].
+    /// Completions are stamped, see [`Cq::poll_one`](crate::Cq::poll_one).
     pub timestamps: bool,
     /// A full queue loses its oldest completion instead of failing.
     pub ignore_overrun: bool,

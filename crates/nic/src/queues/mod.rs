@@ -2,8 +2,8 @@
 //! channels, shared receive queues, XRC domains.
 //!
 //! What is here is shared by both sides: the engine ([`crate::engine`]) fills and drains it, and
-//! the handles of a program ([`crate::objects`]) lead to it. It lies below both and knows neither:
-//! what it asks of the device stands in [`owner`].
+//! the handles of a program ([`mod@crate::objects`]) lead to it. It lies below both and knows
+//! neither: what it asks of the device stands in [`owner`].
 
 mod channel;
 mod cq;

@@ -17,7 +17,7 @@
 //!
 //! A queue pair that has been silent for longer than one ACK timeout does not count and does not
 //! wait, for its peer may be dead: it has one packet under way now and then. Nor does one with a
-//! long ACK timeout, or without ([`crate::objects::qp::QpEntry::may_join_incast`]).
+//! long ACK timeout, or without ([`crate::engine::QpEntry::may_join_incast`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

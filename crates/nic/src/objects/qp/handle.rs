@@ -52,7 +52,7 @@ pub(crate) struct QpTarget {
 }
 
 impl Xrcd {
-    /// Makes a queue pair of type [`QpType::XrcRecv`](crate::QpType::XrcRecv) in RESET. `cookie`
+    /// Makes a queue pair of type [`QpType::XrcRecv`] in RESET. `cookie`
     /// comes back in its events.
     ///
     /// # Errors

@@ -23,7 +23,8 @@ pub struct ConnParam<'a> {
     pub initiator_depth: u8,
     /// Of no meaning on RoCE; carried.
     pub flow_control: bool,
-    /// Transport retries of both sides; more than 7 is 7. [`super::Id::accept`] ignores it.
+    /// Transport retries of both sides; more than 7 is 7. [`Id::accept`](crate::cm::Id::accept)
+    /// ignores it.
     pub retry_count: u8,
     /// RNR retries that the peer is to make; more than 7 is 7.
     pub rnr_retry_count: u8,
@@ -49,6 +50,7 @@ pub enum IdOption {
     AfOnly(bool),
     /// RDMA_OPTION_ID_ACK_TIMEOUT: `timeout` of the queue pair, 0 to 31 (4.096 us * 2^n).
     AckTimeout(u8),
-    /// RDMA_OPTION_IB_PATH: the path, instead of [`super::Id::resolve_route`]; gives RouteResolved.
+    /// RDMA_OPTION_IB_PATH: the path, instead of
+    /// [`Id::resolve_route`](crate::cm::Id::resolve_route); gives RouteResolved.
     Path(PathRecord),
 }

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `message` | what is said, byte by byte |
 //! //! | `export` | what others may use of this process: domains, regions, device memory |
-//! | `import` | what was asked for, and answered ([`crate::objects`] asks) |
+//! | `import` | what was asked for, and answered ([`mod@crate::objects`] asks) |
 //! | `owner` | executing for the targets of other processes |
 //! | `mod` | who is asked what, and what becomes of the answers |
 //!
