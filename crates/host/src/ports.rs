@@ -394,9 +394,9 @@ impl Table {
         self.put(&bucket, slot)
     }
 
-    /// The errno of [`Collision`] if `slot` collides with anything alive that does not stand in the
-    /// place `but`. Where several share the port, the same address counts for more than a wildcard
-    /// (Linux asks who came last).
+    /// The errno of [`Collision`](slot::Collision) if `slot` collides with anything alive that does
+    /// not stand in the place `but`. Where several share the port, the same address counts for more
+    /// than a wildcard (Linux asks who came last).
     fn check(&self, bucket: &Bucket, slot: &Slot, but: Option<u32>) -> io::Result<()> {
         let mut living = self.living();
         let collision = bucket

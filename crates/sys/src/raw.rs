@@ -1,6 +1,6 @@
 //! System calls by their number, for those that rustix does not have.
 //!
-//! None goes through libc: its functions may be another library's (see the [crate](crate)), its
+//! None goes through libc: its functions may be another library's (see the crate), its
 //! `syscall` changes errno, which belongs to the program that a library is preloaded into. On other
 //! processors than the two below libc's `syscall` is taken.
 

@@ -18,7 +18,7 @@
 //!   memory.
 //! * **Or once**: packets of long messages may [point](pointing) at the sender's memory, where the
 //!   kernel permits it and the consumer finds it [cheaper](costs).
-//! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to
+//! * **RDMA READ and WRITE may need no packet**: what the consumer's process [`grants`] to
 //!   the producer's, that one [reaches](reach) by itself, where the kernel permits it.
 
 pub(crate) mod apart;

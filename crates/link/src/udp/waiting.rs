@@ -3,10 +3,10 @@
 //! The buffer is full when the network takes packets more slowly than they are made. That holds
 //! senders up and loses nothing, as a port without credits or under pause frames does: what the
 //! socket did not take waits here, and until it is gone nobody builds packets for that socket
-//! ([`super::tx::TxSocket::is_full`]). Nobody tells when there is room again without a descriptor
-//! more to wait for, so it is tried after a pause that grows as long as nothing goes. It stays
-//! short beside the time that the buffer takes to empty, as it is at most as long as the time that
-//! passed since it was full.
+//! ([`crate::staging::socket::TxSocket::is_full`]). Nobody tells when there is room again without a
+//! descriptor more to wait for, so it is tried after a pause that grows as long as nothing goes. It
+//! stays short beside the time that the buffer takes to empty, as it is at most as long as the time
+//! that passed since it was full.
 //!
 //! What no socket took for [`PATIENCE_NS`] is lost, so that a network that has stopped does not
 //! stop queue pairs for ever: their timers then end them.
