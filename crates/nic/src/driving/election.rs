@@ -189,27 +189,21 @@ const SPUN: u64 = 256;
 struct Polling {
     /// The count of its polls.
     count: u64,
-    /// It polled when it was looked at last.
-    polled: bool,
-    /// And so often that it does nothing else.
+    /// It polled so often when it was looked at last that it does nothing else.
     spun: bool,
 }
 
 impl Polling {
     fn new(count: u64) -> Polling {
-        Polling {
-            count,
-            polled: false,
-            spun: false,
-        }
+        Polling { count, spun: false }
     }
 
     /// Whether the application has polled since the last call.
     fn seen(&mut self, polls: u64) -> bool {
-        self.polled = polls != self.count;
+        let polled = polls != self.count;
         self.spun = polls.wrapping_sub(self.count) >= SPUN;
         self.count = polls;
-        self.polled
+        polled
     }
 
     /// Whether it spins: whatever it left to the thread, it did not have its core.

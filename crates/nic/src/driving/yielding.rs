@@ -44,17 +44,10 @@ struct Vain {
     crowded: bool,
 }
 
-/// What is to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    Poll,
-    Offer,
-}
-
 impl Vain {
-    /// A poll found nothing.
+    /// A poll found nothing. True: it is time to offer the core.
     #[inline]
-    fn next(&mut self, clock: impl FnOnce() -> u64) -> Next {
+    fn offers(&mut self, clock: impl FnOnce() -> u64) -> bool {
         self.polls += 1;
         let (every, patience) = match self.crowded {
             true => (LOOK_OFTEN, OFFER_OFTEN_NS),
@@ -62,17 +55,17 @@ impl Vain {
         };
         // By a mask: a division costs as much as the look.
         if self.polls & (every - 1) != 0 {
-            return Next::Poll;
+            return false;
         }
         let now = clock();
         if self.since == 0 {
             self.since = now;
         }
         if now - self.since < patience {
-            return Next::Poll;
+            return false;
         }
         self.since = now;
-        Next::Offer
+        true
     }
 
     /// An offer took so long.
@@ -111,15 +104,13 @@ pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) {
         }
         return;
     }
-    match vain.next(sys::now_ns) {
-        Next::Poll => {}
-        // Whoever has the engine for so long may wait for this very core.
-        Next::Offer if driven == Driven::LockedOut => std::thread::yield_now(),
-        Next::Offer if !shared.background.contention.cores_are_short(vain.since) => {
-            vain.crowded = false
-        }
-        Next::Offer if ablation::is_out(Policy::Yielding) => {}
-        Next::Offer => {
+    if vain.offers(sys::now_ns) {
+        if driven == Driven::LockedOut {
+            // Whoever has the engine for so long may wait for this very core.
+            std::thread::yield_now();
+        } else if !shared.background.contention.cores_are_short(vain.since) {
+            vain.crowded = false;
+        } else if !ablation::is_out(Policy::Yielding) {
             let before = sys::now_ns();
             std::thread::yield_now();
             vain.offered(sys::now_ns() - before);
@@ -183,13 +174,10 @@ mod tests {
         let (mut now, mut offers) = (1, 0);
         for _ in 0..count {
             now += 500;
-            match vain.next(|| now) {
-                Next::Poll => {}
-                Next::Offer => {
-                    offers += 1;
-                    now += took;
-                    vain.offered(took);
-                }
+            if vain.offers(|| now) {
+                offers += 1;
+                now += took;
+                vain.offered(took);
             }
         }
         offers

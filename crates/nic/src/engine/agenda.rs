@@ -100,7 +100,8 @@ sources! { engine:
     /// Timers of queue pairs.
     TIMERS = 7, engine.timers.next().map(|at| engine.flow.receive_horizon.deadline(at.0));
     /// Incast groups that may be over.
-    INCAST = 8, (engine.timers.incast.deadline()).map(|at| engine.flow.receive_horizon.deadline(at));
+    INCAST = 8, engine.timers.incast.deadline()
+        .map(|at| engine.flow.receive_horizon.deadline(at));
     /// Messages that wait for receives.
     RECEIVE_HOLD = 9, engine.flow.receive_hold.deadline();
     /// Completion queues: moderation, and what they failed to report.

@@ -3,7 +3,8 @@
 //! When it is off, the data path pays one test of a flag that never changes.
 //!
 //! A new kind of finding also goes to `cli/src/commands/run/report/lint.rs`,
-//! `cli/tests/report_lines.jsonl`, `programs/tests/lint.rs`, `programs/c/lint.c` and `docs/json.md`.
+//! `cli/tests/report_lines.jsonl`, `programs/tests/lint.rs`, `programs/c/lint.c` and
+//! `docs/json.md`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -36,6 +36,8 @@ const IN_TIME: u32 = 8;
 /// Who may wait for how long; as the constants above.
 #[derive(Debug)]
 struct Terms {
+    /// As an ablation names it.
+    policy: Policy,
     bytes: u64,
     moment: u64,
     late: u64,
@@ -43,6 +45,7 @@ struct Terms {
 
 /// Of packets.
 const PACKETS: Terms = Terms {
+    policy: Policy::Doorbell,
     bytes: BYTES,
     moment: MOMENT,
     late: LATE,
@@ -52,6 +55,7 @@ const PACKETS: Terms = Terms {
 /// case, and nobody comes earlier than the background thread. That posts are close is known by
 /// other means.
 const ROWS: Terms = Terms {
+    policy: Policy::OneSidedBatch,
     bytes: 128 * 1024,
     moment: u64::MAX,
     late: 2 * LATE,
@@ -118,11 +122,7 @@ impl Batcher {
         left: usize,
         clock: impl FnOnce() -> u64,
     ) -> bool {
-        let (policy, left) = match self.terms.moment {
-            u64::MAX => (Policy::OneSidedBatch, left),
-            _ => (Policy::Doorbell, left),
-        };
-        if ablation::is_out(policy) {
+        if ablation::is_out(self.terms.policy) {
             return false;
         }
         if self.posts == 0 {
