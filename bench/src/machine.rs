@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::processors;
 use crate::stats;
-use crate::sys;
 
 /// Above this the processors are taken to be on different complexes.
 const FAR_NS: f64 = 250.0;
@@ -94,7 +93,7 @@ impl Machine {
             .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let load = read("/proc/loadavg");
         Machine {
-            cpus: sys::allowed_cpus().len(),
+            cpus: rnic_sys::child::allowed_cpus().len(),
             model: model.map_or("unknown processor".into(), |(_, name)| name.to_owned()),
             // Without what its builder calls it.
             kernel: read("/proc/sys/kernel/osrelease")
@@ -106,7 +105,7 @@ impl Machine {
                 .next()
                 .and_then(|first| first.parse().ok())
                 .unwrap_or(0.0),
-            root: sys::is_root(),
+            root: rnic_sys::effective_uid() == 0,
             costs: Some(Costs::measure()),
         }
     }
@@ -147,7 +146,7 @@ pub fn core_round_trip() -> Option<f64> {
     std::thread::scope(|scope| {
         // Even numbers are for the one side, odd ones for the other.
         scope.spawn(|| {
-            let _ = sys::pin_thread(b);
+            let _ = rnic_sys::child::pin_thread(b);
             loop {
                 let seen = ball.0.load(Ordering::Acquire);
                 if seen % 2 == 1 {
@@ -158,7 +157,7 @@ pub fn core_round_trip() -> Option<f64> {
             }
         });
         let lead = scope.spawn(|| {
-            let _ = sys::pin_thread(a);
+            let _ = rnic_sys::child::pin_thread(a);
             let mut batches = Vec::new();
             let start = Instant::now();
             while start.elapsed() < LOOK {
@@ -193,12 +192,12 @@ impl Usage {
     pub fn now() -> Usage {
         let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let (busy, stolen) = busy_and_stolen(&text).unwrap_or((0, 0));
-        let second = sys::ticks_per_second() as f64;
+        let second = rnic_sys::child::ticks_per_second() as f64;
         Usage {
             wall: Instant::now(),
             busy: busy as f64 / second,
             stolen: stolen as f64 / second,
-            own: sys::own_time().as_secs_f64(),
+            own: rnic_sys::child::processor_time().as_secs_f64(),
         }
     }
 
@@ -261,7 +260,7 @@ mod tests {
     fn the_ball_comes_back() {
         match core_round_trip() {
             Some(ns) => assert!(ns > 1.0 && ns < 1e9, "{ns}"),
-            None => assert!(sys::allowed_cpus().len() < 2),
+            None => assert!(rnic_sys::child::allowed_cpus().len() < 2),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A row is one promise. In each repetition all contenders of a row run one after the other, so
 //! that a change of the machine's state hits all of them, and ratios are taken within a repetition.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod asleep;
 mod charts;
@@ -18,11 +18,6 @@ mod processors;
 mod results;
 mod rows;
 mod stats;
-#[allow(
-    unsafe_code,
-    reason = "the one place: system calls that the standard library lacks, and shared memory"
-)]
-mod sys;
 mod tables;
 mod variants;
 

@@ -3,11 +3,11 @@
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::sys;
 
 /// Longer than anything here takes, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,7 +26,9 @@ impl Running {
             .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let child = sys::ward(&mut command)
+        command.process_group(0);
+        rnic_sys::child::die_with_parent(&mut command);
+        let child = command
             .spawn()
             .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
         Ok(Running { child, over: false })
@@ -110,7 +112,7 @@ impl Running {
 
     fn kill(&mut self) {
         if !self.over {
-            sys::kill_group(self.child.id());
+            rnic_sys::child::kill_group(self.child.id());
             let _ = self.child.wait();
             self.over = true;
         }

@@ -5,11 +5,9 @@
 //! another socket. So: two cores, near each other where the kernel says which are (sysfs,
 //! Documentation/admin-guide/cputopology.rst).
 
-use crate::sys;
-
 /// Server's and client's; `None` with one processor only.
 pub fn pair() -> Option<(usize, usize)> {
-    let allowed = sys::allowed_cpus();
+    let allowed = rnic_sys::child::allowed_cpus();
     let first = allowed.first()?;
     let list = |file: &str| {
         let path = format!("/sys/devices/system/cpu/cpu{first}/{file}");

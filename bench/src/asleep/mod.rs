@@ -14,7 +14,6 @@ use crate::contender::{Figure, Program, Setting, Unit, Way};
 use crate::pair::Running;
 use crate::place::{End, Ends, Wire};
 use crate::rows::{Aim, Contender, Role, Row};
-use crate::sys;
 use crate::{Error, Result};
 
 pub use programs::{Mpi, Valkey};
@@ -184,12 +183,12 @@ impl Meter {
         Ok(Meter {
             server,
             server_before: time_of(server)?,
-            own_before: sys::own_time().as_secs_f64(),
+            own_before: rnic_sys::child::processor_time().as_secs_f64(),
         })
     }
 
     fn seconds(self) -> Result<f64> {
-        let own = sys::own_time().as_secs_f64() - self.own_before;
+        let own = rnic_sys::child::processor_time().as_secs_f64() - self.own_before;
         Ok(own + time_of(self.server)? - self.server_before)
     }
 }
@@ -233,7 +232,7 @@ fn time_of(process: u32) -> Result<f64> {
         );
         next += 1;
     }
-    Ok(ticks as f64 / sys::ticks_per_second() as f64)
+    Ok(ticks as f64 / rnic_sys::child::ticks_per_second() as f64)
 }
 
 /// Where bench/programs puts what it gets.

@@ -246,9 +246,9 @@ pub fn ucx(setting: &Setting, bytes: u32, over: Over) -> Result<Vec<Figure>> {
             "100",
         ])
         .args(["-s", &bytes.to_string(), "-n", &count.to_string()]);
-    let before = crate::sys::own_time();
+    let before = rnic_sys::child::processor_time();
     let text = pair::meet(command(at_server), client, port, false)?;
-    let used = (crate::sys::own_time() - before).as_secs_f64();
+    let used = (rnic_sys::child::processor_time() - before).as_secs_f64();
     let found = tables::ucx(&text).ok_or("ucx_perftest's table is not understood")?;
     Ok(vec![
         (String::new(), Unit::Micros, found.latency),

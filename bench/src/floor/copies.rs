@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Side;
+use super::shared::Shared;
 use crate::Result;
-use crate::sys::{self, Shared};
 
 const MESSAGE: usize = 1 << 20;
 /// A page in front, for words that both look at.
@@ -25,7 +25,7 @@ fn rate(messages: u64, start: Instant) -> f64 {
 
 /// The leading side's memory, seen by both.
 fn shared(side: &mut Side, len: usize) -> Result<Shared> {
-    sys::allow_peers();
+    rnic_sys::child::allow_peers();
     let own = Shared::new(len)?;
     let [pid, number] = side
         .channel
@@ -42,7 +42,7 @@ fn shared(side: &mut Side, len: usize) -> Result<Shared> {
 /// The sender copies from and to so many buffers in turn; the receiver takes no part, as with RDMA
 /// WRITE.
 pub fn vm_write(mut side: Side, length: usize, buffers: usize) -> Result<f64> {
-    sys::allow_peers();
+    rnic_sys::child::allow_peers();
     let memory = vec![side.lead as u8; length * buffers];
     let [pid, address] = side
         .channel
@@ -53,7 +53,7 @@ pub fn vm_write(mut side: Side, length: usize, buffers: usize) -> Result<f64> {
         let mut bytes = 0;
         while start.elapsed() < side.time {
             for (buffer, at) in memory.chunks(length).zip((address..).step_by(length)) {
-                if sys::write_memory(pid as u32, at, buffer)? != length {
+                if rnic_sys::process::write_bytes(pid as u32, at, buffer)? != length {
                     return Err("process_vm_writev copied a part".into());
                 }
                 bytes += length;
@@ -69,7 +69,7 @@ pub fn vm_write(mut side: Side, length: usize, buffers: usize) -> Result<f64> {
 /// The receiver copies what it is told of.
 pub fn vm_read(mut side: Side) -> Result<f64> {
     let words = shared(&mut side, FRONT)?;
-    let (told, done) = (&words.words()[TOLD], &words.words()[DONE]);
+    let (told, done) = (words.word(TOLD), words.word(DONE));
     let mut buffer = vec![side.lead as u8; MESSAGE];
     let [pid, address] = side
         .channel
@@ -83,7 +83,7 @@ pub fn vm_read(mut side: Side) -> Result<f64> {
                     _ => std::hint::spin_loop(),
                 }
             }
-            if sys::read_memory(pid as u32, address, &mut buffer)? != MESSAGE {
+            if rnic_sys::process::read_bytes(pid as u32, address, &mut buffer)? != MESSAGE {
                 return Err("process_vm_readv copied a part".into());
             }
             done.store(message, Ordering::Release);
@@ -108,7 +108,7 @@ pub fn double_copy(mut side: Side) -> Result<f64> {
     const CHUNKS: u64 = (RING / CHUNK) as u64;
     const PARTS: usize = MESSAGE / CHUNK;
     let memory = shared(&mut side, FRONT + RING)?;
-    let (put, taken) = (&memory.words()[TOLD], &memory.words()[DONE]);
+    let (put, taken) = (memory.word(TOLD), memory.word(DONE));
     let at = |chunk: u64| FRONT + (chunk % CHUNKS) as usize * CHUNK;
     let mut buffer = vec![1; MESSAGE];
     side.channel.barrier()?;

@@ -6,6 +6,7 @@
 mod channel;
 mod copies;
 mod ring;
+mod shared;
 mod stream;
 mod wake;
 
@@ -13,7 +14,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::Result;
-use crate::sys;
 use channel::Channel;
 
 /// Bytes that RoCEv2 adds to the payload of a packet in the middle of a message: BTH and ICRC.
@@ -137,7 +137,7 @@ pub struct Args {
 pub fn main(args: Args) -> Result<()> {
     let kind = Kind::parse(&args.kind).ok_or_else(|| format!("no floor `{}`", args.kind))?;
     if let Some(cpu) = args.cpu {
-        sys::pin_thread(cpu)?;
+        rnic_sys::child::pin_thread(cpu)?;
     }
     let channel = Channel::of_stdin()?;
     let time = Duration::from_millis(args.milliseconds);

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::shared::Shared;
 use super::{Side, micros};
 use crate::Result;
 use crate::stats;
-use crate::sys::{self, Shared};
 
 /// Slots of a ring.
 const SLOTS: u64 = 1024;
@@ -41,7 +41,7 @@ impl Ring {
 
     /// Both directions: what this process reads (its own memory), and what the peer reads.
     fn pair(side: &mut Side, size: usize, slot: usize) -> Result<(Ring, Ring)> {
-        sys::allow_peers();
+        rnic_sys::child::allow_peers();
         let own = Shared::new(Ring::len(slot))?;
         let [pid, number] = side
             .channel
@@ -57,32 +57,34 @@ impl Ring {
     }
 
     fn read_so_far(&self) -> &AtomicU64 {
-        &self.shared.words()[0]
+        self.shared.word(0)
     }
 
-    fn at(&self, sequence: u64) -> &[AtomicU64] {
-        let start = FRONT / 8 + (sequence % SLOTS) as usize * self.slot;
-        &self.shared.words()[start..start + self.slot]
+    /// Where a slot begins, in words.
+    fn at(&self, sequence: u64) -> usize {
+        FRONT / 8 + (sequence % SLOTS) as usize * self.slot
     }
 
     /// Sequence numbers count from 1, so that a zero is no message.
     fn put(&self, sequence: u64, data: &[u64]) {
         let slot = self.at(sequence);
-        for (word, value) in slot[1..].iter().zip(data) {
-            word.store(*value, Ordering::Relaxed);
+        for (word, value) in (slot + 1..slot + self.slot).zip(data) {
+            self.shared.word(word).store(*value, Ordering::Relaxed);
         }
-        slot[0].store(sequence, Ordering::Release);
+        self.shared.word(slot).store(sequence, Ordering::Release);
     }
 
     fn end(&self, sequence: u64) {
-        self.at(sequence)[0].store(OVER, Ordering::Release);
+        self.shared
+            .word(self.at(sequence))
+            .store(OVER, Ordering::Release);
     }
 
     /// Waits for a message; false when there will be none.
     fn take(&self, sequence: u64, data: &mut [u64]) -> bool {
         let slot = self.at(sequence);
         loop {
-            let seen = slot[0].load(Ordering::Acquire);
+            let seen = self.shared.word(slot).load(Ordering::Acquire);
             if seen == sequence {
                 break;
             }
@@ -91,8 +93,8 @@ impl Ring {
             }
             std::hint::spin_loop();
         }
-        for (value, word) in data.iter_mut().zip(&slot[1..]) {
-            *value = word.load(Ordering::Relaxed);
+        for (value, word) in data.iter_mut().zip(slot + 1..slot + self.slot) {
+            *value = self.shared.word(word).load(Ordering::Relaxed);
         }
         true
     }

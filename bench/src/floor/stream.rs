@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::wake::{UDP_GRO, UDP_SEGMENT, socket, spin};
 use super::{OVERHEAD, Side};
 use crate::Result;
-use crate::sys;
 
 /// Bytes of a message, of which trains of segments are made.
 const MESSAGE: usize = 1 << 20;
@@ -24,8 +23,8 @@ const HEADER: usize = 12;
 /// Both sides' part; GB/s of payload.
 pub fn run(mut side: Side, payload: usize) -> Result<f64> {
     let (socket, peer) = socket(&mut side, false)?;
-    sys::set_option(&socket, libc::IPPROTO_UDP, UDP_GRO, 1)?;
-    let buffer = sys::get_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF)? as u64;
+    rnic_sys::set_option(&socket, libc::IPPROTO_UDP, UDP_GRO, 1)?;
+    let buffer = rnic_sys::get_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF)? as u64;
     let [room] = side.channel.numbers([buffer])?;
     let stream = Stream {
         socket,
@@ -48,7 +47,7 @@ struct Stream {
 
 impl Stream {
     fn send(&self, room: usize, side: &Side) -> Result<f64> {
-        sys::set_option(
+        rnic_sys::set_option(
             &self.socket,
             libc::IPPROTO_UDP,
             UDP_SEGMENT,

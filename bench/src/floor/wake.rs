@@ -1,15 +1,16 @@
 //! Ping-pongs through the kernel: datagrams and eventfds, both sides polling or asleep.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use rustix::event::{self, EventfdFlags};
+
 use super::{DATAGRAM, Side, micros};
 use crate::Result;
 use crate::stats;
-use crate::sys;
 
 pub const UDP_SEGMENT: i32 = 103;
 pub const UDP_GRO: i32 = 104;
@@ -24,16 +25,16 @@ pub fn socket(side: &mut Side, blocking: bool) -> Result<(UdpSocket, SocketAddr)
         socket.set_read_timeout(Some(LOST))?;
     }
     if side.addr.is_ipv4() {
-        sys::set_option(
+        rnic_sys::set_option(
             &socket,
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
             libc::IP_PMTUDISC_DO,
         )?;
     }
-    sys::set_option(&socket, libc::IPPROTO_UDP, UDP_GRO, 1)?;
+    rnic_sys::set_option(&socket, libc::IPPROTO_UDP, UDP_GRO, 1)?;
     // The largest that is granted; the effective size is read back by who needs it.
-    sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 8 << 20)?;
+    rnic_sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 8 << 20)?;
     let peer = side.channel.swap(&socket.local_addr()?.to_string())?;
     Ok((socket, peer.parse()?))
 }
@@ -95,14 +96,14 @@ pub fn udp(mut side: Side, blocking: bool) -> Result<f64> {
 
 /// Half a round trip of wake-ups.
 pub fn eventfd(mut side: Side) -> Result<f64> {
-    sys::allow_peers();
-    let own = sys::eventfd()?;
+    rnic_sys::child::allow_peers();
+    let own = File::from(event::eventfd(0, EventfdFlags::CLOEXEC)?);
     let [pid, number] = side
         .channel
         .numbers([std::process::id().into(), own.as_raw_fd() as u64])?;
-    let peer = sys::take_descriptor(pid as u32, number as i32)?;
+    let peer = rnic_sys::process::take_descriptor(pid as u32, number as i32)?;
     side.channel.barrier()?;
-    let wake = |value: u64| (&peer).write_all(&value.to_ne_bytes());
+    let wake = |value: u64| rnic_sys::write(&peer, &value.to_ne_bytes());
     let sleep = |mut own: &File| -> io::Result<u64> {
         let mut word = [0; 8];
         own.read_exact(&mut word)?;

@@ -26,7 +26,6 @@ mod queues;
 pub mod reserve;
 pub mod resources;
 mod sync;
-mod sys;
 
 pub use addressing::address::AhAttr;
 pub use addressing::gid_table::{GidEntry, device_guid, gid_table, netdev};
@@ -50,8 +49,8 @@ pub use objects::xrcd::Xrcd;
 pub use queues::{
     AsyncEvent, CqOptions, MAX_CQ_PERIOD, QpAttr, QpAttrMask, QpCap, QpState, QpType, Stamp,
 };
+pub use rnic_sys::PerThread;
 pub use sync::within::within;
-pub use sys::PerThread;
 
 pub use observe::{MOST_FAILURES, refused_verb};
 pub use rnic_host::is_stopped;

@@ -24,7 +24,6 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
-use crate::sys;
 
 /// Blocks of one size.
 struct Class {
@@ -103,7 +102,7 @@ static DRAWN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
 fn drawn() -> &'static AtomicU32 {
     // Not a variable of the thread's: its memory may have to be allocated.
-    let mark = sys::thread_mark() as u64;
+    let mark = rnic_sys::thread_mark() as u64;
     &DRAWN[(mark.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize]
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use rustix::fs::{self, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -191,4 +191,39 @@ pub fn byte_is_locked(fd: &Fd, offset: u64) -> io::Result<bool> {
     let mut lock = byte_lock(libc::F_WRLCK, offset);
     about_lock(fd, libc::F_OFD_GETLK, &mut lock)?;
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+/// Which file a descriptor refers to. Holds on to the file, so that no other one gets its number.
+#[derive(Debug)]
+pub struct FileIdentity {
+    held: Fd,
+    numbers: (u64, u64),
+}
+
+impl FileIdentity {
+    /// Of a descriptor of somebody else's.
+    pub fn of(fd: RawFd) -> io::Result<FileIdentity> {
+        FileIdentity::of_owned(Fd::duplicate_of(fd)?)
+    }
+
+    /// Keeps the descriptor.
+    pub fn of_owned(held: Fd) -> io::Result<FileIdentity> {
+        let numbers = stat(&held)?.id;
+        Ok(FileIdentity { held, numbers })
+    }
+
+    /// One more descriptor of the file.
+    pub fn descriptor(&self) -> io::Result<Fd> {
+        self.held.duplicate()
+    }
+
+    /// Device and inode.
+    pub fn numbers(&self) -> (u64, u64) {
+        self.numbers
+    }
+
+    /// Both are the same file.
+    pub fn same(&self, other: &FileIdentity) -> bool {
+        self.numbers == other.numbers
+    }
 }

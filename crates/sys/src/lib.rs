@@ -10,7 +10,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
@@ -19,28 +19,47 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use raw::raw;
 
 mod barrier;
+pub mod child;
+mod clock;
 mod control;
 mod datagram;
 mod epoll;
+mod events;
 mod file;
+mod futex;
 mod interface;
 mod memory;
 mod netlink;
+mod note;
+mod pages;
 pub mod process;
+mod random;
 mod raw;
+mod room;
+mod route;
 pub mod segment;
+pub mod signal;
 mod spare;
+mod threads;
 mod unix;
 mod xdp;
 pub use barrier::*;
+pub use clock::*;
 pub use datagram::*;
 pub use epoll::*;
+pub use events::*;
 pub use file::*;
+pub use futex::*;
 pub use interface::*;
 pub use memory::*;
 pub use netlink::*;
+pub use note::*;
+pub use pages::*;
 pub use process::has_ended;
+pub use random::*;
+pub use route::*;
 pub use spare::*;
+pub use threads::*;
 pub use unix::*;
 pub use xdp::*;
 
@@ -235,7 +254,7 @@ pub fn local_addr(fd: &Fd) -> io::Result<SocketAddr> {
 }
 
 /// setsockopt(2) with an `int`.
-pub fn set_option(fd: &Fd, level: i32, name: i32, value: i32) -> io::Result<()> {
+pub fn set_option(fd: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: any bytes may be read of an `int`.
     unsafe { set_option_to(fd, level, name, &value) }
 }
@@ -244,12 +263,12 @@ pub fn set_option(fd: &Fd, level: i32, name: i32, value: i32) -> io::Result<()> 
 ///
 /// # Safety
 /// If the option's value points to memory, that memory is there for the call to read.
-unsafe fn set_option_to<T>(fd: &Fd, level: i32, name: i32, value: &T) -> io::Result<()> {
-    let call = libc::SYS_setsockopt;
+unsafe fn set_option_to<T>(fd: &impl AsFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let (call, fd) = (libc::SYS_setsockopt, fd.as_fd().as_raw_fd());
     let value: *const T = value;
     // SAFETY: the call reads `size_of::<T>()` bytes at `value`, which is borrowed, and what they
     // point to, for which the caller vouches.
-    unsafe { raw!(call, fd.0, level, name, value, size_of::<T>()) }.map(drop)
+    unsafe { raw!(call, fd, level, name, value, size_of::<T>()) }.map(drop)
 }
 
 /// Joins (or leaves) a multicast group on an interface.
@@ -270,7 +289,7 @@ pub fn set_membership(fd: &Fd, group: IpAddr, ifindex: u32, member: bool) -> io:
 }
 
 /// getsockopt(2) of an `int`.
-pub fn get_option(fd: &Fd, level: i32, name: i32) -> io::Result<i32> {
+pub fn get_option(fd: &impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     // SAFETY: any bytes are an `i32`.
     unsafe { option_of(fd, level, name) }
 }
@@ -279,14 +298,14 @@ pub fn get_option(fd: &Fd, level: i32, name: i32) -> io::Result<i32> {
 ///
 /// # Safety
 /// Any bytes are a value of `T`: it consists of integers.
-unsafe fn option_of<T>(fd: &Fd, level: i32, name: i32) -> io::Result<T> {
+unsafe fn option_of<T>(fd: &impl AsFd, level: i32, name: i32) -> io::Result<T> {
     // SAFETY: zeros are a value of `T`, as any bytes are by the caller's word.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as u32;
-    let call = libc::SYS_getsockopt;
+    let (call, fd) = (libc::SYS_getsockopt, fd.as_fd().as_raw_fd());
     // SAFETY: the kernel writes at most `len` bytes to `value`, its size, and then the length
     // itself; both are local, and any bytes are a value, as the caller vouches for.
-    unsafe { raw!(call, fd.0, level, name, &raw mut value, &raw mut len) }?;
+    unsafe { raw!(call, fd, level, name, &raw mut value, &raw mut len) }?;
     Ok(value)
 }
 
@@ -354,32 +373,14 @@ fn poll_one(fd: &impl AsFd, events: PollFlags, milliseconds: i32) -> PollFlags {
     }
 }
 
-/// Bytes of randomness from the system.
-pub fn random_u64() -> u64 {
-    let mut bytes = [0u8; 8];
-    let flags = rustix::rand::GetRandomFlags::empty();
-    if rustix::rand::getrandom(&mut bytes, flags) == Ok(bytes.len()) {
-        return u64::from_ne_bytes(bytes);
-    }
-    // The call was taken away from the process (seccomp(2)).
-    let device = open_at_following(c"/dev/urandom", libc::O_RDONLY, 0);
-    if device.is_ok_and(|file| read_at(&file, &mut bytes, 0).is_ok_and(|n| n == bytes.len())) {
-        return u64::from_ne_bytes(bytes);
-    }
-    // Time and pid at least keep seeds distinct.
-    now_realtime_ns() ^ (u64::from(std::process::id()) << 32)
-}
-
-/// Nanoseconds since 1970, for capture files.
-pub fn now_realtime_ns() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos() as u64)
-}
-
 /// Effective user id.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Effective group id.
+pub fn effective_gid() -> u32 {
+    rustix::process::getegid().as_raw()
 }
 
 /// `release` of uname(2) as (major, minor); (0, 0) if it cannot be read.

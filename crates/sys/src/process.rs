@@ -1,10 +1,11 @@
 //! The memory of other processes.
 
 use std::io;
+use std::os::fd::RawFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 use crate::Fd;
 use crate::raw::raw;
@@ -82,6 +83,18 @@ pub fn open_memory(pid: u32) -> io::Result<Fd> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?.into())
 }
 
+/// This process's memory, for somebody else: the descriptor is open, so its owner's permission is
+/// not asked for again.
+pub fn own_memory() -> io::Result<Fd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, c"/proc/self/mem", flags, Mode::empty())?.into())
+}
+
+/// A descriptor of procfs: not one of a file system whose server could keep a reader waiting.
+pub fn is_proc(fd: &Fd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|stat| stat.f_type == rustix::fs::PROC_SUPER_MAGIC)
+}
+
 /// Reads all of `out` at `at`.
 pub fn read_words(memory: &Fd, at: u64, out: &mut [u64]) -> io::Result<()> {
     let len = size_of_val(out);
@@ -141,6 +154,29 @@ unsafe fn transfer(
     unsafe { raw!(list, memory.0, spans.as_ptr(), spans.len(), low, high) }
 }
 
+/// Copies bytes to `at` of another process.
+pub fn write_bytes(pid: u32, at: u64, bytes: &[u8]) -> io::Result<usize> {
+    let local = Span::new(bytes.as_ptr().expose_provenance(), bytes.len());
+    // SAFETY: the span is `bytes`, which is borrowed to be read.
+    unsafe { write_to(pid, &[local], &[Span::new(at as usize, bytes.len())]) }
+}
+
+/// Copies bytes from `at` of another process.
+pub fn read_bytes(pid: u32, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let local = Span::new(bytes.as_mut_ptr().expose_provenance(), bytes.len());
+    // SAFETY: the span is `bytes`, which is borrowed to be written, and any bytes are bytes.
+    unsafe { read_from(pid, &[local], &[Span::new(at as usize, bytes.len())]) }
+}
+
+/// A descriptor of another process, by its number there.
+pub fn take_descriptor(pid: u32, number: RawFd) -> io::Result<Fd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::NotFound)?;
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    let flags = PidfdGetfdFlags::empty();
+    Ok(rustix::process::pidfd_getfd(process, number, flags)?.into())
+}
+
 /// process_vm_writev(2).
 ///
 /// # Safety
@@ -181,5 +217,24 @@ pub fn has_ended(pid: u32) -> bool {
         // Readable when all its threads have ended, whether or not its parent has noticed.
         Ok(fd) => crate::wait_readable(&Fd::from(fd), 0),
         Err(e) => e == Errno::SRCH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_process_is_read_and_written_through_its_descriptor() {
+        let memory = own_memory().unwrap();
+        assert!(is_proc(&memory));
+        assert!(!is_proc(&crate::memory_file(8).unwrap()));
+        let mut bytes = [1u8; 16];
+        let at = bytes.as_mut_ptr() as u64;
+        assert_eq!(crate::write_at(&memory, &[9; 16], at).unwrap(), 16);
+        let mut copy = [0; 16];
+        assert_eq!(crate::read_at(&memory, &mut copy, at).unwrap(), 16);
+        assert_eq!((copy, std::hint::black_box(bytes)), ([9; 16], [9; 16]));
+        assert!(crate::read_at(&memory, &mut copy, 8).is_err());
     }
 }

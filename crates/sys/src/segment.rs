@@ -229,9 +229,26 @@ impl Words {
         Ok(Words(Segment::map(file, at, len)?))
     }
 
+    /// `len` bytes, all zero, of a new file.
+    pub fn create(len: usize) -> io::Result<(Words, Fd)> {
+        let (segment, file) = Segment::create(len, len)?;
+        Ok((Words(segment), file))
+    }
+
+    /// All of a file of `len` bytes that another process made.
+    pub fn attach(file: &Fd, len: usize) -> io::Result<Words> {
+        Ok(Words(Segment::attach(file, len, len)?))
+    }
+
     /// The word at `at`, a multiple of 8.
     #[inline]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         self.0.word(at)
+    }
+
+    /// The half word at `at`, a multiple of 4.
+    #[inline]
+    pub fn flag(&self, at: usize) -> &AtomicU32 {
+        self.0.flag(at)
     }
 }

@@ -15,7 +15,6 @@ use rnic::{
 use super::bulk::Bulk;
 use super::waiting::PATIENCE;
 use crate::platform::failure::{Failure, Result};
-use crate::platform::sys;
 
 /// The second process, started by the first and connected to it by pipes. Killed when dropped.
 pub struct Peer {
@@ -33,7 +32,7 @@ impl Peer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         // It has nothing to say of its own then.
-        sys::die_with_parent(&mut command);
+        rnic_sys::child::die_with_parent(&mut command);
         let mut child = command
             .spawn()
             .map_err(|error| Failure::from(error).during("starting the second process"))?;

@@ -3,8 +3,4 @@
 pub mod failure;
 pub mod out;
 pub mod replace;
-#[allow(
-    unsafe_code,
-    reason = "the one place: system calls that the standard library lacks"
-)]
-pub mod sys;
+pub mod signals;

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 
 use rustix::termios::tcgetwinsize;
 
-use crate::platform::sys;
+use crate::platform::signals;
 
 /// Columns of text that is broken into lines, where the terminal does not have fewer. More are hard
 /// to read.
@@ -35,7 +35,7 @@ macro_rules! remark {
 pub fn answer(words: Arguments<'_>) {
     match std::io::stdout().write_fmt(words) {
         Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => sys::end_by_broken_pipe(),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => signals::end_by_broken_pipe(),
         Err(error) => {
             aside(format_args!("rnic: cannot write to stdout: {error}\n"));
             std::process::exit(1);

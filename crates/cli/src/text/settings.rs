@@ -3,8 +3,6 @@
 use rnic_settings::{RUNTIME_DIR, SHARDS, Variable};
 use serde::Serialize;
 
-use crate::platform::sys;
-
 /// Where what a variable means begins, in columns.
 const MEANING: usize = 23;
 
@@ -43,7 +41,7 @@ pub fn in_force() -> Vec<Setting> {
                     format!("auto: {}", rnic_nic::shards_by_default())
                 }
                 (name, _) if name == RUNTIME_DIR.name && !now.is_set => {
-                    format!("/tmp/rnic-{}", sys::effective_uid())
+                    format!("/tmp/rnic-{}", rnic_sys::effective_uid())
                 }
                 _ => now.value,
             },

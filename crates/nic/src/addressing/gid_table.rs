@@ -11,7 +11,6 @@ use rnic_wire::{Gid, PathMtu};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::sync::within::within;
-use crate::sys;
 
 /// An entry of the GID table. All are of type RoCE v2.
 #[derive(Clone, Debug)]
@@ -93,10 +92,10 @@ fn lock_rows_soon() -> Option<RowsGuard> {
 /// Where it cannot be read (out of descriptors) it is as it was: that is no news of the host's
 /// addresses.
 pub fn gid_table() -> Vec<GidEntry> {
-    table_of(sys::interface_addresses().map(|(found, _)| found))
+    table_of(rnic_sys::interface_addresses().map(|(found, _)| found))
 }
 
-fn table_of(found: std::io::Result<Vec<sys::InterfaceAddress>>) -> Vec<GidEntry> {
+fn table_of(found: std::io::Result<Vec<rnic_sys::InterfaceAddress>>) -> Vec<GidEntry> {
     let Ok(mut found) = found else {
         return lock_rows_soon().map_or(Vec::new(), |rows| rows.last.clone());
     };
@@ -123,10 +122,10 @@ fn table_of(found: std::io::Result<Vec<sys::InterfaceAddress>>) -> Vec<GidEntry>
         None => Rows::default().assign(&keys),
     };
     let mut mtus = Vec::new();
-    let mut mtu_of = |a: &sys::InterfaceAddress| {
+    let mut mtu_of = |a: &rnic_sys::InterfaceAddress| {
         let known = mtus.iter().find(|(index, _)| *index == a.index);
         known.map(|(_, mtu)| *mtu).unwrap_or_else(|| {
-            let mtu = sys::interface_mtu(&a.name).unwrap_or(1500);
+            let mtu = rnic_sys::interface_mtu(&a.name).unwrap_or(1500);
             mtus.push((a.index, mtu));
             mtu
         })
@@ -153,7 +152,7 @@ fn table_of(found: std::io::Result<Vec<sys::InterfaceAddress>>) -> Vec<GidEntry>
     table
 }
 
-fn key(address: &sys::InterfaceAddress) -> Key {
+fn key(address: &rnic_sys::InterfaceAddress) -> Key {
     match address.addr {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => (address.addr, address.scope_id),
         addr => (addr, 0),
@@ -187,7 +186,7 @@ pub fn netdev(table: &[GidEntry]) -> Option<&GidEntry> {
 /// The device's GUID in host order: EUI-64 of the first hardware address, else derived from the
 /// machine's id.
 pub fn device_guid() -> u64 {
-    if let Ok((_, Some(m))) = sys::interface_addresses() {
+    if let Ok((_, Some(m))) = rnic_sys::interface_addresses() {
         return u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]]);
     }
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();

@@ -8,7 +8,7 @@ use super::id::Id;
 use crate::driving::Nic;
 use crate::engine::cm_service::Key;
 use crate::error::{Error, Result};
-use crate::sys::{self, EventFd};
+use rnic_sys::EventFd;
 
 const GET: &str = "rdma_get_cm_event";
 
@@ -93,7 +93,7 @@ impl EventChannel {
         let nic = &self.shared.nic;
         nic.check_alive(GET)?;
         let mut engine = nic.lock();
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         let event = Id::next_event(nic, &mut engine.cm, self.shared.key, now);
         if event.is_none() {
             engine.send_cm(now);

@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::observe;
 use crate::queues::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::sync::busy::while_busy;
-use crate::sys;
 
 /// An endpoint of the connection manager (`struct rdma_cm_id`). A handle: clones are the same id.
 /// It ends with [`Id::destroy`] or with its last handle; calls on one that was destroyed give
@@ -133,7 +132,7 @@ impl Id {
         let nic = &self.shared.nic;
         nic.check_alive(verb)?;
         let mut engine = nic.lock();
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         let result = match engine.cm.ids.get(self.shared.key) {
             Some(_) => work(&mut engine.cm, self.shared.key, now),
             None => Err(Error::invalid(verb, "the id was destroyed")),
@@ -497,7 +496,7 @@ impl IdShared {
         let Some(mut engine) = self.nic.lock_if_alive() else {
             return 0;
         };
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         let reported = engine.cm.destroy(self.key, now);
         engine.send_cm(now);
         self.nic.after_drive(engine);

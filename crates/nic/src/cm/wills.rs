@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::driving::Nic;
 use crate::engine::cm_service::EXECUTION;
 use crate::error::Result;
-use crate::sys;
 
 /// Tells the peers of processes that were killed on this host that their connections are over, as a
 /// kernel would do; for who starts and ends processes. Opens the device only if there is something
@@ -19,12 +18,12 @@ pub fn execute_wills_of_the_dead() -> Result<bool> {
     }
     let nic = Nic::get()?;
     let mut engine = nic.lock();
-    let now = sys::now_ns();
+    let now = rnic_sys::now_ns();
     let some = engine.execute_wills(now);
     nic.after_drive(engine);
     if some {
         std::thread::sleep(Duration::from_nanos(EXECUTION));
-        nic.lock().execute_wills(sys::now_ns());
+        nic.lock().execute_wills(rnic_sys::now_ns());
     }
     Ok(some)
 }

@@ -28,7 +28,7 @@ use super::yielding::CpuContention;
 use crate::engine::{Acks, Engine, TICK_NS};
 use crate::error::{Error, Result};
 use crate::sync::bias::Guard;
-use crate::sys::{self, EventFd, TimerFd};
+use rnic_sys::{EventFd, TimerFd};
 
 /// So many packets in one round are a stream, of which more is on its way.
 pub(super) const STREAM: usize = 8;
@@ -49,7 +49,7 @@ pub(super) struct Background {
     /// What it costs to wake, ns, as its own wake-ups show.
     wake_up: AtomicU64,
     pub(super) contention: CpuContention,
-    thread: rustix_futex_sync::Mutex<Option<sys::Thread>>,
+    thread: rustix_futex_sync::Mutex<Option<rnic_sys::Thread>>,
 }
 
 impl Bell for EventFd {
@@ -92,9 +92,9 @@ pub(super) fn start(shared: &Arc<Shard>) -> Result<()> {
     let mine = shared.clone();
     // From here on no change of the addresses is missed.
     let watch = PortWatch::open();
-    let spawned = sys::with_signals_blocked(|| {
-        sys::spawn(c"rnic", 256 * 1024, move || {
-            sys::become_background_thread();
+    let spawned = rnic_sys::with_signals_blocked(|| {
+        rnic_sys::spawn(c"rnic", 256 * 1024, move || {
+            rnic_sys::become_background_thread();
             run(&mine, watch);
         })
     });
@@ -154,7 +154,7 @@ fn run(shared: &Shard, port: PortWatch) {
             work = engine.has_turns() || arrived;
         } else {
             // Whoever has it may have looked already whether this thread sleeps.
-            deadline = sys::now_ns().saturating_add(TICK_NS);
+            deadline = rnic_sys::now_ns().saturating_add(TICK_NS);
             state.wakeup.will_sleep(deadline);
         }
         let bell = state.wakeup.bell().fd();
@@ -197,7 +197,7 @@ fn run(shared: &Shard, port: PortWatch) {
                     (deadline, patient) =
                         look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
                 }
-                election.undisturbed(sys::now_ns());
+                election.undisturbed(rnic_sys::now_ns());
                 continue;
             }
             state.wakeup.watch(false);
@@ -225,7 +225,7 @@ fn run(shared: &Shard, port: PortWatch) {
         let stayed = std::mem::take(&mut stays);
         let needed = (received > 0 || stayed) && !application_polls && !contended && !rests;
         let stay = halt_poll::how_long(wake_up.ns());
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         if needed && !stayed {
             halt.slept(now.saturating_sub(woken_at), stay);
             woken_at = now;
@@ -253,7 +253,7 @@ fn run(shared: &Shard, port: PortWatch) {
         {
             engine.link.leave_to_polling(true);
             state.wakeup.watch(true);
-            election.watches(sys::now_ns());
+            election.watches(rnic_sys::now_ns());
         }
     }
 }
@@ -276,7 +276,7 @@ fn look_after(
     wake_up: u64,
     polled: bool,
 ) -> (u64, bool) {
-    let now = sys::now_ns();
+    let now = rnic_sys::now_ns();
     engine.batching.delayed_acks.wake_up_costs(wake_up);
     engine.batching.one_sided.looked(now);
     if now >= *maintain_at {
@@ -292,14 +292,14 @@ fn look_after(
 
 /// Drives the engine as long as a stream goes on and nobody else does.
 fn follow(shared: &Shard) {
-    let mut last = sys::now_ns();
+    let mut last = rnic_sys::now_ns();
     while !shared.background.stop.load(Ordering::Relaxed) {
         let Some(mut engine) = engine_soon(shared) else {
             return;
         };
         let received = engine.round(false);
         drop(engine);
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         if received > 0 {
             last = now;
         } else if now - last > FOLLOW_NS {
@@ -315,7 +315,7 @@ fn follow(shared: &Shard) {
 /// its other duties.
 fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
-    let (polls_before, begin) = (polls(), sys::now_ns());
+    let (polls_before, begin) = (polls(), rnic_sys::now_ns());
     let (mut last, mut offers) = (begin, Offers::new(begin, stay));
     let mut goes_on = false;
     // Until the thread sleeps again nobody need wake it.
@@ -333,7 +333,7 @@ fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
         };
         drop(engine);
         shared.cq_tasks.let_go();
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         if received > 0 {
             halt.paid(now.saturating_sub(last), halt_poll::Found::Looking);
             last = now;
@@ -363,7 +363,8 @@ fn neglected(shared: &Shard, rx: RawFd, election: &mut Election) -> bool {
     // this thread waits.
     let waiting = || {
         shared.engine.try_lock().is_some_and(|engine| {
-            engine.link.has_arrivals() || sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
+            engine.link.has_arrivals()
+                || rnic_sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
         })
     };
     let polls = || shared.polls.load(Ordering::Relaxed);
@@ -378,7 +379,7 @@ fn neglected(shared: &Shard, rx: RawFd, election: &mut Election) -> bool {
     polls() == before && waiting()
 }
 
-/// As many descriptors as [`sys::poll`] takes.
+/// As many descriptors as [`rnic_sys::poll`] takes.
 type WaitSet = SmallVec<[RawFd; 8]>;
 
 /// The bell first, then what packets arrive by if it is to wake the thread.
@@ -423,7 +424,9 @@ impl Found {
     /// A round that looks where something is. Gives the number of packets received.
     fn take_in(&self, engine: &mut Engine) -> usize {
         if self.known {
-            engine.link.woken(sys::now_ns(), self.socket, self.ring);
+            engine
+                .link
+                .woken(rnic_sys::now_ns(), self.socket, self.ring);
         }
         let look = if self.door { Look::Doors } else { Look::Drain };
         engine.round_with(look, Acks::MayWaitForAnswer)
@@ -434,9 +437,11 @@ fn sleep(fds: &[RawFd], until: u64) -> [bool; 8] {
     let time = match until {
         0 => Some(Duration::ZERO),
         u64::MAX => None,
-        until => Some(Duration::from_nanos(until.saturating_sub(sys::now_ns()))),
+        until => Some(Duration::from_nanos(
+            until.saturating_sub(rnic_sys::now_ns()),
+        )),
     };
-    sys::poll(fds, time).unwrap_or([false; 8])
+    rnic_sys::poll(fds, time).unwrap_or([false; 8])
 }
 
 /// Until nobody has polled for a tick, too.
@@ -447,7 +452,7 @@ fn sleep_watching(
     wake_up: &mut WakeUpCost,
 ) -> [bool; 8] {
     let alarm = &shared.background.alarm;
-    let now = sys::now_ns();
+    let now = rnic_sys::now_ns();
     let at_most = now.saturating_add(u64::from(watchdog::AT_MOST) * TICK_NS);
     let until = deadline.min(at_most);
     alarm.set(now, shared.done());
@@ -456,7 +461,7 @@ fn sleep_watching(
     // By itself.
     if !ready[..fds.len() - 1].contains(&true) {
         let rang = ready[fds.len() - 1];
-        wake_up.woke(sys::now_ns(), if rang { alarm.due() } else { until });
+        wake_up.woke(rnic_sys::now_ns(), if rang { alarm.due() } else { until });
     }
     ready
 }

@@ -22,7 +22,7 @@ use super::waiters::{Awaitable, Look, Looked, Wait, Waiting};
 use super::yielding;
 use crate::engine::Acks;
 use crate::queues::ShardSet;
-use crate::sys::{self, PerThread};
+use rnic_sys::PerThread;
 
 /// How long those that spin stay awake at most, ns: a thread cannot be cancelled meanwhile.
 const SPIN_NS: u64 = 50_000_000;
@@ -67,7 +67,7 @@ impl Nic {
                     Some(only) => Some(Wait::begin(
                         &self.shard(only).waiters,
                         may_drive,
-                        sys::now_ns(),
+                        rnic_sys::now_ns(),
                     )),
                     None => Wait::sleep(shards.iter().map(|i| self.shard(i).waiters.clone())),
                 };
@@ -132,7 +132,7 @@ impl Shard {
         if waiting == Some(Waiting::Over) {
             let stay = halt_poll::how_long(self.background.wake_up());
             let mut halt = HALT.get();
-            halt.slept(sys::now_ns().saturating_sub(wait.since), stay);
+            halt.slept(rnic_sys::now_ns().saturating_sub(wait.since), stay);
             HALT.set(halt);
         }
         waiting
@@ -154,7 +154,7 @@ impl Shard {
             };
             self.drive_until(since, stay, offers, acks, over)
         });
-        let now = || sys::now_ns();
+        let now = || rnic_sys::now_ns();
         match spun {
             Some(Spun::Over(found)) => halt.paid(now().saturating_sub(since), found),
             Some(Spun::InVain) => halt.in_vain(now(), adaptive),
@@ -186,7 +186,7 @@ impl Shard {
             if over() {
                 return Spun::Over(found);
             }
-            let now = sys::now_ns();
+            let now = rnic_sys::now_ns();
             let before = offers.count();
             if now.saturating_sub(since) > stay {
                 return Spun::InVain;
@@ -216,7 +216,7 @@ impl<F: Fn() -> bool> Awaitable for Awaited<'_, F> {
         let received = (look != Look::First).then(|| {
             self.shard.count_poll();
             if let Look::Woken([socket, rings]) = look {
-                engine.link.woken(sys::now_ns(), socket, rings);
+                engine.link.woken(rnic_sys::now_ns(), socket, rings);
             }
             engine.round_until(self.acks, &self.over)
         });

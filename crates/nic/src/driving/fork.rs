@@ -25,7 +25,6 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::memory::{domains, pieces};
 use crate::sync::bias::Guard;
-use crate::sys;
 
 static CURRENT: Mutex<Weak<NicHandle>> = Mutex::new(Weak::new());
 /// What the one in [`CURRENT`] shares. Nobody waits for another lock who has this one.
@@ -83,7 +82,8 @@ pub fn guard_forks() -> Result<()> {
     static REGISTERED: Mutex<bool> = Mutex::new(false);
     let mut registered = REGISTERED.lock();
     if !*registered {
-        sys::at_fork(prepare, parent, child).map_err(|_| Error::no_memory("ibv_open_device"))?;
+        rnic_sys::at_fork(prepare, parent, child)
+            .map_err(|_| Error::no_memory("ibv_open_device"))?;
         *registered = true;
     }
     Ok(())

@@ -19,8 +19,6 @@ use crate::adapt::Backoff;
 use rnic_settings::ablation::{self, Policy};
 use std::ops::RangeInclusive;
 
-use crate::sys;
-
 /// So many times what it costs to wake: a peer that sleeps has to, before it answers.
 const WAKE_UPS: u64 = 2;
 /// But no less and no more, ns.
@@ -199,15 +197,15 @@ impl Offers {
         if now.saturating_sub(self.last) < OFFER_NS {
             return false;
         }
-        let before = self.preempted.unwrap_or_else(sys::times_preempted);
+        let before = self.preempted.unwrap_or_else(rnic_sys::times_preempted);
         self.preempted = Some(before);
         std::thread::yield_now();
         self.count += 1;
-        self.last = sys::now_ns();
+        self.last = rnic_sys::now_ns();
         if self.last.saturating_sub(now) < self.moment {
             return false;
         }
-        let after = sys::times_preempted();
+        let after = rnic_sys::times_preempted();
         self.preempted = Some(after);
         is_taken(before, after)
     }
@@ -338,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_core_is_offered_after_a_while() {
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         let mut offers = Offers::new(now, 0);
         assert!(!offers.in_vain(now + OFFER_NS - 1));
         assert_eq!(offers.last, now);

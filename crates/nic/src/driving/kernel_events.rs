@@ -14,7 +14,6 @@ use super::shard::Shard;
 use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::device::PortState;
 use crate::queues::{AsyncEvent, AsyncEvents};
-use crate::sys;
 
 /// The number of the one port.
 const PORT: u8 = 1;
@@ -147,7 +146,7 @@ impl KernelTables {
             self.port.look(shared);
         }
         if let Some(ways) = &self.ways {
-            let now = sys::now_ns();
+            let now = rnic_sys::now_ns();
             if told || now >= self.tend_at {
                 self.tend_at = ways.tend(now, told);
             }

@@ -18,7 +18,7 @@ use crate::memory::Windows;
 use crate::observe;
 use crate::queues::{AsyncEvents, CqFacts, CqTasks, Device, ShardSet};
 use crate::sync::bias::Guard;
-use crate::sys::{self, ForkWitness};
+use rnic_sys::ForkWitness;
 
 /// What all threads of the process share.
 pub(crate) struct NicShared {
@@ -67,7 +67,7 @@ impl Nic {
             }
             let shards = Shards::open()?;
             // While the process has few threads, as a rule: later it takes longer.
-            sys::join_barriers();
+            rnic_sys::join_private_barriers();
             let (windows, common) = {
                 let engine = shards.first().lock();
                 (engine.memory.windows().clone(), engine.common.clone())
@@ -143,7 +143,7 @@ impl Nic {
     /// Takes in what other processes have said so far.
     pub(crate) fn hear_neighbours(&self) {
         if let Some(mut engine) = self.lock_if_alive() {
-            engine.hear_neighbours(sys::now_ns(), true);
+            engine.hear_neighbours(rnic_sys::now_ns(), true);
             self.after_drive(engine);
         }
     }

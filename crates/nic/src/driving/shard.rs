@@ -22,7 +22,6 @@ use crate::error::Result;
 use crate::queues::CqTasks;
 use crate::sync::bias::{Biased, Guard};
 use crate::sync::busy::while_busy;
-use crate::sys;
 
 /// What a poll did with a shard. Of several, the last of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,7 +149,7 @@ impl Shard {
                 if !few {
                     count(&self.taken, received as u64);
                     // To take in so much may have lasted longer than a tick.
-                    now = sys::now_ns();
+                    now = rnic_sys::now_ns();
                 }
                 self.background.alarm.put_off(now, self.done());
             }

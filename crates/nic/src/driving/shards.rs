@@ -14,7 +14,6 @@ use super::background;
 use super::shard::Shard;
 use crate::engine::{Engine, config_from_environment, several_engines};
 use crate::error::{Error, Result};
-use crate::sys;
 use rnic_settings::MAX_SHARDS;
 
 const VERB: &str = "ibv_open_device";
@@ -111,7 +110,7 @@ impl Shards {
     pub(super) fn enter_home(&self, near: Option<usize>) -> usize {
         let mut home = near.unwrap_or_else(|| self.emptiest());
         while self.get(home).is_none() {
-            sys::uncancelled(|| self.grow(home));
+            rnic_sys::uncancelled(|| self.grow(home));
             home = self.emptiest();
         }
         self.homes[home].fetch_add(1, Ordering::Relaxed);

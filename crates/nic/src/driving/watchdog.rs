@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::TICK_NS;
-use crate::sys;
 
 /// How long the thread waits for somebody who leaves packets: it may have taken the core from the
 /// very thread that polls.
@@ -32,9 +31,9 @@ pub(super) struct WakeUpCost(u64);
 impl WakeUpCost {
     /// Finds out, asleep for a moment.
     pub(super) fn measure() -> WakeUpCost {
-        let due = sys::now_ns().saturating_add(TRIAL.as_nanos() as u64);
-        let _ = sys::poll(&[], Some(TRIAL));
-        WakeUpCost(sys::now_ns().saturating_sub(due).min(LATEST_NS))
+        let due = rnic_sys::now_ns().saturating_add(TRIAL.as_nanos() as u64);
+        let _ = rnic_sys::poll(&[], Some(TRIAL));
+        WakeUpCost(rnic_sys::now_ns().saturating_sub(due).min(LATEST_NS))
     }
 
     /// It woke by itself, and was to do so at `due`.
@@ -51,7 +50,7 @@ impl WakeUpCost {
 
 /// Waits on nothing for as long as somebody may just be late.
 pub(super) fn wait_for_the_late() {
-    let _ = sys::poll(&[], Some(PATIENCE));
+    let _ = rnic_sys::poll(&[], Some(PATIENCE));
 }
 
 /// Polls in half a tick of an application that does little else, or packets that fewer of them took

@@ -15,7 +15,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shard::{Driven, Shard};
-use crate::sys;
 
 /// Empty polls between two looks at the clock, a power of two.
 const LOOK_EVERY: u32 = 16;
@@ -104,16 +103,16 @@ pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) {
         }
         return;
     }
-    if vain.offers(sys::now_ns) {
+    if vain.offers(rnic_sys::now_ns) {
         if driven == Driven::LockedOut {
             // Whoever has the engine for so long may wait for this very core.
             std::thread::yield_now();
         } else if !shared.background.contention.cores_are_short(vain.since) {
             vain.crowded = false;
         } else if !ablation::is_out(Policy::Yielding) {
-            let before = sys::now_ns();
+            let before = rnic_sys::now_ns();
             std::thread::yield_now();
-            vain.offered(sys::now_ns() - before);
+            vain.offered(rnic_sys::now_ns() - before);
         }
     }
     VAIN.set(vain);
@@ -143,11 +142,11 @@ impl CpuContention {
             return known & 1 == 1;
         }
         let mut text = [0u8; 64];
-        let mut look = |file: &File| sys::uncancelled(|| file.read_at(&mut text, 0).ok());
+        let mut look = |file: &File| rnic_sys::uncancelled(|| file.read_at(&mut text, 0).ok());
         let read = self.loadavg.as_ref().and_then(&mut look);
         let running = read.and_then(|n| running(&text[..n]));
         let short = running.is_none_or(|running| running > self.cores);
-        let took = sys::now_ns().saturating_sub(now);
+        let took = rnic_sys::now_ns().saturating_sub(now);
         let (least, most) = (*BELIEVED_NS.start(), *BELIEVED_NS.end());
         let until = now + (BELIEVED_FACTOR * took).clamp(least, most);
         self.known
@@ -197,9 +196,9 @@ mod tests {
             ..CpuContention::new()
         };
         let none = contention(0);
-        assert!(none.cores_are_short(sys::now_ns()), "this thread runs");
+        assert!(none.cores_are_short(rnic_sys::now_ns()), "this thread runs");
         let many = contention(1 << 20);
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         assert!(!many.cores_are_short(now));
         let until = many.known.load(Ordering::Relaxed) | 1;
         // The lowest bit is not of the time.

@@ -7,7 +7,6 @@ use rnic_link::LinkCounters;
 use rnic_transport::Counters;
 
 use super::{DropCounters, Engine};
-use crate::sys;
 
 /// With more queue pairs than this their counts are added up now and then only.
 const FEW: usize = 128;
@@ -78,7 +77,7 @@ impl Engine {
             return;
         }
         if self.qps.len() > FEW {
-            let now = sys::now_ns();
+            let now = rnic_sys::now_ns();
             if now - self.counted.told.at < PAUSE {
                 return;
             }

@@ -22,7 +22,7 @@ use super::{doorbell, fairness};
 use crate::engine::QpEntry;
 use crate::memory::MemoryTable;
 use crate::queues::QpState;
-use crate::sys::{self, StreamClock};
+use rnic_sys::StreamClock;
 
 /// A queue pair to which work requests are posted, and what they need to leave at once.
 pub(crate) struct Posting<'a> {
@@ -164,7 +164,12 @@ impl Engine {
             bytes: short.len() as u64,
         };
         let left = entry.signals.left(doorbell::POSTS);
-        if joins && self.batching.doorbell.may_wait(posted, left, sys::now_ns) {
+        if joins
+            && self
+                .batching
+                .doorbell
+                .may_wait(posted, left, rnic_sys::now_ns)
+        {
             ShortPost::Waits
         } else {
             ShortPost::Due
@@ -327,7 +332,7 @@ impl Posting<'_> {
         if !self.fast {
             if self.execute_alone() {
                 // What may follow is close to the end of it.
-                self.entry.succession.done(sys::ticks_or_ns());
+                self.entry.succession.done(rnic_sys::ticks_or_ns());
                 self.timers.note(self.entry);
                 return Ended::Executed;
             }

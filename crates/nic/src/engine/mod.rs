@@ -61,7 +61,6 @@ use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
 use crate::observe;
 use crate::queues::{CqTasks, Domains, QpState};
-use crate::sys::StreamClock;
 use ack_piggyback::DelayedAcks;
 pub(crate) use common::Common;
 use device_view::DeviceHost;
@@ -78,6 +77,7 @@ pub(crate) use one_sided_batch::Succession;
 pub(crate) use qp_table::QpTable;
 use receive_hold::ReceiveHold;
 use receive_horizon::ReceiveHorizon;
+use rnic_sys::StreamClock;
 pub(crate) use srq_table::SrqTable;
 pub(crate) use timers::Timers;
 use tx_blocked::TxBlocked;
@@ -270,7 +270,7 @@ impl Engine {
             common.add_range(range, *index);
             Ok::<_, LinkError>(range)
         };
-        qps.allocate(crate::sys::now_ns(), claim)
+        qps.allocate(rnic_sys::now_ns(), claim)
             .map_err(|e| no_number(VERB, &e))?
             .ok_or_else(|| Error::new(VERB, libc::ENOMEM, "no free queue pair number"))
     }
@@ -353,7 +353,7 @@ impl Engine {
         self.send_last(qpn);
         let copies = self.revoke_qp(qpn);
         self.memory.windows().close_those_of(qpn);
-        if let Some(mut entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
+        if let Some(mut entry) = self.qps.remove(qpn, rnic_sys::now_ns()) {
             entry.withdraw();
             self.timers.incast.leave(&mut entry.incast_member);
             self.common.live.fetch_sub(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use rnic_transport::QueuePair;
 use super::doorbell::{self, Posted};
 use super::one_sided_batch::OneSidedBatch;
 use super::{Engine, QpEntry};
-use crate::sys::{self, StreamClock};
+use rnic_sys::StreamClock;
 
 impl Engine {
     /// What was just posted to this queue pair, which is in the list of the ready, may wait there
@@ -29,7 +29,11 @@ impl Engine {
             return may_join(entry, &mut self.batching.one_sided, &mut self.clock, posted);
         }
         let left = entry.signals.left(doorbell::POSTS);
-        streams && self.batching.doorbell.may_wait(posted, left, sys::now_ns)
+        streams
+            && self
+                .batching
+                .doorbell
+                .may_wait(posted, left, rnic_sys::now_ns)
     }
 }
 
@@ -47,7 +51,7 @@ fn may_join(
         return false;
     }
     let left = entry.signals.left(doorbell::POSTS);
-    let now = sys::ticks_or_ns();
+    let now = rnic_sys::ticks_or_ns();
     entry.succession.posted(now) && rows.may_wait(posted, left, || clock.now_ns())
 }
 

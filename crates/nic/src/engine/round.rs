@@ -9,7 +9,6 @@ use super::packet_sink::PathSink;
 use super::receive_horizon::POSTS;
 use super::{Engine, fast_reply, incast_group, lend, schedule, settle};
 use crate::engine::QpEntry;
-use crate::sys;
 
 /// Bytes of packets one queue pair may build before the next has its turn, or a little less: see
 /// [`Engine::quantum`].
@@ -124,7 +123,7 @@ impl Engine {
         let known = self.flow.receive_horizon.taken_in(now, received, all);
         let received = received + self.hear_neighbours(now, look == Look::Doors);
         if self.cm.is_due(now) {
-            sys::uncancelled(|| self.attend_to_cm(now));
+            rnic_sys::uncancelled(|| self.attend_to_cm(now));
         }
         self.fire_timers(Time(known), Time(now));
         if self.cq_tasks.next().is_some_and(|at| at <= now) {
@@ -307,7 +306,7 @@ impl Engine {
         self.held = held;
         self.flush(now);
         if self.neighbours.has_questions() {
-            sys::uncancelled(|| self.ask_neighbours(now));
+            rnic_sys::uncancelled(|| self.ask_neighbours(now));
         }
         if self.ahs.has_retired() {
             self.sweep_ahs();
@@ -400,8 +399,10 @@ impl Engine {
             let peer = entry.peer.filter(|_| !self.strict);
             rc.send_in_trains(peer.is_some_and(|peer| !self.link.is_by_memory(peer.path)));
         }
-        let may_execute =
-            entry.reach.is_some() && entry.uc_writes.begins(&entry.transport, sys::ticks_or_ns);
+        let may_execute = entry.reach.is_some()
+            && entry
+                .uc_writes
+                .begins(&entry.transport, rnic_sys::ticks_or_ns);
         if requests {
             entry.held_ack.requested();
         }
@@ -445,9 +446,9 @@ impl Engine {
         }
         let executed = entry.transport.without_packets() != executed;
         if unreliable && entry.reach.is_some() {
-            entry.uc_writes.ended(executed, sys::ticks_or_ns);
+            entry.uc_writes.ended(executed, rnic_sys::ticks_or_ns);
         } else if executed {
-            entry.succession.done(sys::ticks_or_ns());
+            entry.succession.done(rnic_sys::ticks_or_ns());
         }
         if others_wait {
             turn.shared = spent;
@@ -496,7 +497,7 @@ fn look_for_peer(entry: &mut QpEntry, link: &mut RoceLink, now: Time) {
         return;
     }
     let (qpn, srq) = (rc.attr().dest_qpn, rc.awaited_srq());
-    let stopped = sys::uncancelled(|| link.peer_is_stopped(peer.path, qpn, srq, now.0));
+    let stopped = rnic_sys::uncancelled(|| link.peer_is_stopped(peer.path, qpn, srq, now.0));
     rc.peer_stopped(stopped);
 }
 

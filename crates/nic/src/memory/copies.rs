@@ -12,7 +12,6 @@ use rnic_transport::{AtomicOp, Misplaced};
 use rnic_wire::PathMtu;
 
 use super::fault::Fault;
-use crate::sys;
 
 /// How the bytes of a region are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +161,7 @@ impl Place {
 
     /// Writes `len` bytes of a shared mapping to its file, and waits for the disk.
     pub(super) fn make_persistent(self, len: u64) -> Result<(), Fault> {
-        sys::write_back(self.at, len as usize).map_err(|_| Fault::Unmapped)
+        rnic_sys::write_back(self.at, len as usize).map_err(|_| Fault::Unmapped)
     }
 
     /// The 8 bytes for the CPU's atomics; `None` where there is nothing.
@@ -178,7 +177,7 @@ impl Place {
             // No system call executes a 64-bit atomic for us. The page is fetched for writing
             // first; a program that unmaps it from another thread at the very same moment loses
             // that race.
-            Backing::Paged => sys::populate(self.at, 8, true).map_err(|_| Fault::Unmapped)?,
+            Backing::Paged => rnic_sys::populate(self.at, 8, true).map_err(|_| Fault::Unmapped)?,
             Backing::Pinned => {}
         }
         // SAFETY: the table granted 8 bytes here, aligned; see the module's contract. Atomics
@@ -317,7 +316,7 @@ fn outcome(copied: isize, wanted: usize, at: usize, write: bool) -> Result<By, F
             std::io::Error::last_os_error().raw_os_error(),
             Some(libc::EPERM | libc::ENOSYS)
         );
-    if forbidden && sys::populate(at, wanted, write).is_ok() {
+    if forbidden && rnic_sys::populate(at, wanted, write).is_ok() {
         return Ok(By::Hand);
     }
     Err(Fault::Unmapped)

@@ -7,9 +7,9 @@ use rnic_transport::Pd;
 
 use super::copies::{Backing, tail_of};
 use super::fault::Fault;
+use super::gate::Gate;
 use super::table::Entry;
 use super::{Access, MemoryTable, RegionSpec, key};
-use crate::sys::Gate;
 
 /// A process that lets this one reach into its memory.
 #[derive(Debug)]
@@ -25,19 +25,21 @@ impl Foreign {
 
     /// Copies bytes at `at` of that process to `out`, unless the slot is revoked.
     pub(crate) fn read(&self, slot: u32, at: u64, out: &mut [u8]) -> bool {
-        let memory = self.memory.raw();
-        let copy = || crate::sys::read_at(memory, out, at);
+        let copy = || {
+            let done = rnic_sys::read_at(&self.memory, out, at);
+            done.is_ok_and(|n| n == out.len())
+        };
         self.gate.pass(slot, copy) == Some(true)
     }
 
     /// Copies `data` to `at`, the last bytes last, unless the slot is revoked.
     pub(crate) fn write(&self, slot: u32, at: u64, data: &[u8]) -> bool {
-        let memory = self.memory.raw();
         let (head, tail) = data.split_at(data.len() - tail_of(at as usize, data.len()));
-        let copy = || {
-            crate::sys::write_at(memory, head, at)
-                && crate::sys::write_at(memory, tail, at.wrapping_add(head.len() as u64))
+        let write = |bytes: &[u8], at| {
+            let done = rnic_sys::write_at(&self.memory, bytes, at);
+            done.is_ok_and(|n| n == bytes.len())
         };
+        let copy = || write(head, at) && write(tail, at.wrapping_add(head.len() as u64));
         self.gate.pass(slot, copy) == Some(true)
     }
 }

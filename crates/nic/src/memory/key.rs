@@ -3,8 +3,6 @@
 //!
 //! A fresh key is 32 random bits, so that peers cannot find keys by counting.
 
-use crate::sys;
-
 /// What of a key names the region or window.
 pub(super) const fn index(key: u32) -> u32 {
     key >> 8
@@ -14,7 +12,7 @@ pub(super) const fn index(key: u32) -> u32 {
 /// fields that nobody filled, and must never grant anything.
 pub(super) fn random() -> u32 {
     loop {
-        let key = sys::random_u64() as u32;
+        let key = rnic_sys::random_u64() as u32;
         if index(key) != 0 {
             return key;
         }

@@ -13,7 +13,7 @@
 //! | `grants` | whether an access is allowed |
 //! | `transfers` | grant, then copy |
 //! | `copies` | the copies themselves, `unsafe` |
-//! | `foreign` | memory of other processes |
+//! | `foreign`, `gate` | memory of other processes |
 //! | `one_sided` | what takes part in WRITEs and READs without packets, and in packets that point |
 //! | `advice` | what `ibv_advise_mr` is about |
 //! | `device_memory` | memory that the device owns |
@@ -25,6 +25,7 @@ mod device_memory;
 pub(crate) mod domains;
 mod fault;
 mod foreign;
+mod gate;
 mod grants;
 mod index_table;
 mod key;
@@ -43,6 +44,7 @@ pub use access::Access;
 pub(crate) use copies::{ApartPacket, PacketMemory, fetch};
 pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
 pub(crate) use foreign::{Exported, Foreign};
+pub(crate) use gate::{DEVICE_SLOT, Gate, SLOTS};
 pub(crate) use region::{RegionSpec, WindowsBound};
 pub(crate) use table::{MemoryTable, RegionFacts};
 pub(crate) use window::Windows;

@@ -7,7 +7,6 @@ use rnic_transport::{LocalFault, OneSided, Pd, Piece, Pieces, SendData, Sge};
 
 use super::copies::Backing;
 use super::{Access, MemoryTable};
-use crate::sys;
 
 /// A region that peers may reach by themselves.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +115,7 @@ impl MemoryTable {
     pub(crate) fn check_presence(&self, pd: Pd, sge: &Sge) -> Result<(), LocalFault> {
         let len = u64::from(sge.length);
         let place = self.grant_local(pd, sge.lkey, sge.addr, len, false)?;
-        if place.backing == Backing::Pinned && !sys::is_mapped(place.at, sge.length as usize) {
+        if place.backing == Backing::Pinned && !rnic_sys::is_mapped(place.at, sge.length as usize) {
             return Err(LocalFault::Unmapped);
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::{DeviceMemory, Foreign};
-use crate::sys::DEVICE_SLOT;
+use crate::memory::DEVICE_SLOT;
 
 #[derive(Debug)]
 pub(crate) struct DmShared {

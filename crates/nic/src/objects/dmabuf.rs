@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::memory::Access;
 use crate::objects::mr::{Mr, PAGE, REG_DMABUF};
 use crate::objects::pd::Pd;
-use crate::sys::Mapping;
+use rnic_sys::Mapping;
 
 impl Pd {
     /// Registers `len` bytes of a dmabuf from `offset`. What the CPU can map is reached through a

@@ -12,8 +12,8 @@ use rnic_transport::Pd;
 use crate::driving::Nic;
 use crate::engine::peer_service::{Answer, Message, Named, Object, Token, granted};
 use crate::error::{Error, Result};
+use crate::memory::Gate;
 use crate::memory::{Exported, Foreign};
-use crate::sys::{self, Gate};
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -30,8 +30,8 @@ impl Card {
     pub(crate) fn issue(nic: &Nic, context: u64) -> Result<Card> {
         const VERB: &str = "ibv_open_device";
         let mut token = [0; 16];
-        token[..8].copy_from_slice(&sys::random_u64().to_ne_bytes());
-        token[8..].copy_from_slice(&sys::random_u64().to_ne_bytes());
+        token[..8].copy_from_slice(&rnic_sys::random_u64().to_ne_bytes());
+        token[8..].copy_from_slice(&rnic_sys::random_u64().to_ne_bytes());
         let token = Arc::new(token);
         let mut engine = nic.lock();
         let (cookie, door) = engine.link.card().unwrap_or_default();
@@ -40,8 +40,8 @@ impl Card {
             door,
             token: *token,
         };
-        let file =
-            sys::note(&named.encode()).map_err(|error| Error::os(VERB, "socketpair", &error))?;
+        let file = rnic_sys::note(&named.encode())
+            .map_err(|error| Error::os(VERB, "socketpair", &error))?;
         engine.neighbours.exports.add_context(&token, context);
         Ok(Card {
             file,
@@ -94,7 +94,7 @@ impl Origin {
         let answer = ask(VERB, nic, peer, |request| Message::Hello { request, token })?;
         let nonsense = || Error::new(VERB, libc::EPROTO, "the process answers without sense");
         let [memory, gate] = <[Fd; 2]>::try_from(answer.fds).map_err(|_| nonsense())?;
-        if !sys::is_proc(memory.raw()) {
+        if !rnic_sys::process::is_proc(&memory) {
             return Err(nonsense());
         }
         let gate = Gate::open(gate).map_err(|_| {
@@ -221,7 +221,7 @@ fn ask<'a>(
     let start = Instant::now();
     loop {
         let mut engine = nic.lock();
-        engine.hear_neighbours(sys::now_ns(), true);
+        engine.hear_neighbours(rnic_sys::now_ns(), true);
         let awaited = &mut engine.neighbours.imported.awaited;
         let answer = awaited.get_mut(&request).and_then(|(_, said)| said.take());
         let there = engine
@@ -254,7 +254,7 @@ fn ask<'a>(
             None => {}
         }
         // The background thread may take the answer in: so not for long.
-        let _ = sys::poll(&[door], Some(Duration::from_millis(1)));
+        let _ = rnic_sys::poll(&[door], Some(Duration::from_millis(1)));
     }
 }
 

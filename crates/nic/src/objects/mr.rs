@@ -12,7 +12,7 @@ use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
 use crate::observe::{self, lint};
-use crate::sys::{self, Mapping};
+use rnic_sys::Mapping;
 
 const REG: &str = "ibv_reg_mr";
 pub(crate) const REG_DMABUF: &str = "ibv_reg_dmabuf_mr";
@@ -276,7 +276,7 @@ impl Pd {
             return Ok(());
         }
         for range in ranges {
-            let fetched = sys::populate(range.start, range.len(), write);
+            let fetched = rnic_sys::populate(range.start, range.len(), write);
             if flush && let Err(errno) = fetched {
                 return Err(Error::new(
                     VERB,
@@ -348,14 +348,15 @@ fn specify(pd: &Pd, source: Source, access: Access) -> Result<RegionSpec> {
             return Err(Error::invalid(REG, "no bytes, so no page"));
         }
     }
-    if access.contains(Access::FLUSH_PERSISTENT) && (paged || !sys::is_shared_file(start, len)) {
+    if access.contains(Access::FLUSH_PERSISTENT) && (paged || !rnic_sys::is_shared_file(start, len))
+    {
         return Err(Error::invalid(
             REG,
             "FLUSH_PERSISTENT: only pinned shared mappings of files with a name outlast the process (mmap(2), MAP_SHARED)",
         ));
     }
     if !paged {
-        sys::populate(start, len, access.contains(Access::LOCAL_WRITE)).map_err(|errno| {
+        rnic_sys::populate(start, len, access.contains(Access::LOCAL_WRITE)).map_err(|errno| {
             let why = match errno {
                 libc::ENOMEM => "needs more memory than the machine has left",
                 _ => "is not all mapped with the rights asked for",

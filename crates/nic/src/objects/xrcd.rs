@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::objects::context::Context;
 use crate::queues::Domain;
-use crate::sys::FileIdentity;
+use rnic_sys::FileIdentity;
 
 /// An XRC domain (`ibv_open_xrcd(3)`). Closed when the last handle, those of its objects included,
 /// is dropped.

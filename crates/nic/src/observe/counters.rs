@@ -11,7 +11,6 @@ use super::drops::DropCounters;
 use super::line::Line;
 use super::{State, append, is_on, lint, settings, state, write};
 use crate::queues::{QpShared, QpState};
-use crate::sys;
 
 /// Between two looks at a few queue pairs; with many it is longer.
 const PERIOD: Duration = Duration::from_millis(400);
@@ -105,8 +104,8 @@ pub(super) fn start_snapshots(note: impl Fn() -> Option<usize> + Send + 'static)
         return;
     }
     // Failing to start it costs nothing but what a killed program would have proven.
-    let _ = sys::with_signals_blocked(|| {
-        sys::spawn(c"rnic-report", 256 * 1024, move || {
+    let _ = rnic_sys::with_signals_blocked(|| {
+        rnic_sys::spawn(c"rnic-report", 256 * 1024, move || {
             let mut rest = PERIOD;
             loop {
                 std::thread::sleep(rest);

@@ -16,7 +16,6 @@ use crate::addressing::address::headroom;
 use crate::error::Error;
 use crate::memory::{Access as Rights, RegionFacts};
 use crate::queues::QpShared;
-use crate::sys;
 
 /// The range that was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +107,7 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
             lint::never_ready(&mut state, qpn, u64::from(*naks), *waited_ns);
         }
         Evidence::PeerStopped { waited_ns, srq } => {
-            let stopped = sys::uncancelled(|| state.stopped_peer(qpn, *srq));
+            let stopped = rnic_sys::uncancelled(|| state.stopped_peer(qpn, *srq));
             if let Some(pid) = stopped
                 && state.spend(Kind::Patience)
             {
@@ -239,13 +238,13 @@ impl State {
     /// The region that had this key, and how long ago it ended.
     fn grave(&self, key: u32) -> Option<(RegionFacts, u64)> {
         let (_, region, at) = self.graves.iter().rev().find(|(k, ..)| *k == key)?;
-        Some((*region, sys::now_ns().saturating_sub(*at)))
+        Some((*region, rnic_sys::now_ns().saturating_sub(*at)))
     }
 
     /// Whether the peer of a queue pair that got no answer is still there; its process if that is
     /// stopped.
     fn look_for_peer(&self, qpn: u32) -> (&'static str, Option<u32>) {
-        sys::uncancelled(|| match self.peer_as_it_is(qpn) {
+        rnic_sys::uncancelled(|| match self.peer_as_it_is(qpn) {
             "alive" => match self.stopped_peer(qpn, None) {
                 Some(pid) => ("stopped", Some(pid)),
                 None => ("alive", None),
@@ -267,7 +266,7 @@ impl State {
     fn path_too_short(&self, qpn: u32) -> Option<u32> {
         let connection = self.connections.get(&qpn)?;
         let mtu = connection.attr.path_mtu?.bytes() as u32;
-        let learned = sys::uncancelled(|| learned_mtu(connection.local, connection.remote))?;
+        let learned = rnic_sys::uncancelled(|| learned_mtu(connection.local, connection.remote))?;
         (learned < mtu + headroom(connection.remote)).then_some(learned)
     }
 

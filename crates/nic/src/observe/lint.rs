@@ -16,7 +16,6 @@ use rnic_transport::{Completion, Pd, SendData, SendWqe, SgList, Status};
 use super::{State, state, write};
 use crate::memory::MemoryTable;
 use crate::queues::{CqShared, QpAttr, QpCap, QpShared, QpState, ReceiveSource};
-use crate::sys;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -414,9 +413,9 @@ pub(crate) fn registered(start: usize, len: usize) {
     let Some(mut state) = state() else {
         return;
     };
-    state.findings.locked += sys::pages(start, len);
+    state.findings.locked += rnic_sys::pages(start, len);
     let locked = state.findings.locked;
-    if let Some(limit) = sys::memlock_limit()
+    if let Some(limit) = rnic_sys::memlock_limit()
         && locked > limit
     {
         state.found(Finding {
@@ -433,7 +432,7 @@ pub(crate) fn registered(start: usize, len: usize) {
 pub(crate) fn unregistered(start: usize, len: usize) {
     if let Some(mut state) = state() {
         let locked = &mut state.findings.locked;
-        *locked = locked.saturating_sub(sys::pages(start, len));
+        *locked = locked.saturating_sub(rnic_sys::pages(start, len));
     }
 }
 

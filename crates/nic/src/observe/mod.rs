@@ -30,7 +30,6 @@ pub(crate) use failure::{Access, evidence, failed, local_fault, remote_fault};
 
 use crate::memory::RegionFacts;
 use crate::queues::{QpAttr, QpShared, QpState};
-use crate::sys;
 use line::Line;
 
 /// What is told of a process, each kind up to a number of its own: the first ones matter, and a
@@ -139,7 +138,7 @@ impl State {
             Some((_, id)) => id,
             None => {
                 // JSON numbers are exact up to 2^53.
-                let id = sys::random_u64() >> 12;
+                let id = rnic_sys::random_u64() >> 12;
                 self.process = Some((std::process::id(), id));
                 let program = std::env::args_os().next().unwrap_or_default();
                 let program = std::path::Path::new(&program);
@@ -155,7 +154,7 @@ impl State {
             }
         };
         let mut line = Line::new(name);
-        line.number("process", id).number("ns", sys::now_ns());
+        line.number("process", id).number("ns", rnic_sys::now_ns());
         line
     }
 
@@ -210,7 +209,7 @@ fn append(lines: &str) {
     let Some(settings) = settings() else {
         return;
     };
-    sys::uncancelled(|| {
+    rnic_sys::uncancelled(|| {
         let file = std::fs::OpenOptions::new()
             .append(true)
             .open(&settings.file);
@@ -274,6 +273,6 @@ pub(crate) fn deregistered(key: u32, region: Option<RegionFacts>) {
         if state.graves.len() == GRAVES {
             state.graves.pop_front();
         }
-        state.graves.push_back((key, region, sys::now_ns()));
+        state.graves.push_back((key, region, rnic_sys::now_ns()));
     }
 }

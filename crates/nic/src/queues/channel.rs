@@ -11,7 +11,7 @@ use rustix_futex_sync::Mutex;
 use super::cq::CqShared;
 use super::shard_set::ShardSet;
 use crate::error::{Error, Result};
-use crate::sys::EventFd;
+use rnic_sys::EventFd;
 
 #[derive(Debug)]
 pub(crate) struct ChannelShared {

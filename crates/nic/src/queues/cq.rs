@@ -17,7 +17,6 @@ use super::shard_set::ShardSet;
 use super::slots::{Freed, Slots};
 use crate::error::{Error, Result};
 use crate::sync::bias::{Biased, Guard};
-use crate::sys;
 
 /// When a completion arose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,8 +196,8 @@ impl CqShared {
         }
         if let Some(stamps) = &mut inner.stamps {
             stamps.push_back(Stamp {
-                raw: sys::now_ns(),
-                wallclock: sys::wallclock_ns(),
+                raw: rnic_sys::now_ns(),
+                wallclock: rnic_sys::now_realtime_ns(),
             });
         }
         self.len.store(inner.ring.len(), Ordering::Release);
@@ -208,7 +207,7 @@ impl CqShared {
             Armed::Solicited => solicited,
         };
         if notify {
-            let verdict = inner.moderation.completed(sys::now_ns);
+            let verdict = inner.moderation.completed(rnic_sys::now_ns);
             self.judge(verdict, inner, || {
                 self.owner.device.cq_tasks(completion.qpn)
             });
@@ -286,7 +285,7 @@ impl CqShared {
             return;
         }
         let waiting = inner.ring.len() as u32;
-        let verdict = inner.moderation.waiting(waiting, sys::now_ns);
+        let verdict = inner.moderation.waiting(waiting, rnic_sys::now_ns);
         let device = &self.owner.device;
         self.judge(verdict, inner, || device.first_cq_tasks());
         if let Verdict::Remind(_) = verdict {
@@ -489,7 +488,7 @@ impl CqShared {
     /// Moderates events; see [`Cq::moderate`](crate::Cq::moderate).
     pub(crate) fn moderate(self: &Arc<Self>, count: u16, period: u16) {
         let mut inner = self.inner.lock();
-        let verdict = inner.moderation.set(count, period, sys::now_ns());
+        let verdict = inner.moderation.set(count, period, rnic_sys::now_ns());
         if inner.armed != Armed::No {
             let device = &self.owner.device;
             self.judge(verdict, inner, || device.first_cq_tasks());

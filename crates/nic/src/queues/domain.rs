@@ -7,7 +7,7 @@ use rnic_host::DomainKey;
 use rnic_link::RoceLink;
 use rustix_futex_sync::Mutex;
 
-use crate::sys::FileIdentity;
+use rnic_sys::FileIdentity;
 
 /// What the handles of a queue pair share. It lies above the engine, which only keeps it.
 pub(crate) type Target = dyn Any + Send + Sync;

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use rnic_transport::QpEvent;
 use rustix_futex_sync::Mutex;
 
-use crate::sys::EventFd;
+use rnic_sys::EventFd;
 
 /// An asynchronous event (`ibv_get_async_event(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,6 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::adapt::Confidence;
 use crate::sync::within::within;
-use crate::sys;
 use protocol::Bias;
 
 /// Threads that may own a lock at all: with the owner's number their flags fill a cache line.
@@ -69,7 +68,7 @@ impl Policy {
         self.former = owner;
         self.streak.sign(false);
         // Whoever looks in now and then, as the background thread does, looks a few times in a row.
-        let soon = sys::now_ns().saturating_sub(self.given) < SOON_NS;
+        let soon = rnic_sys::now_ns().saturating_sub(self.given) < SOON_NS;
         match soon {
             true => self.streak.wrong(),
             false => self.streak.forget(),
@@ -78,7 +77,7 @@ impl Policy {
 
     /// This thread had it. The place of one that shall keep it.
     fn taken(&mut self) -> Option<usize> {
-        let mark = sys::thread_mark();
+        let mark = rnic_sys::thread_mark();
         if mark != self.last {
             self.last = mark;
             self.streak.sign(false);
@@ -89,8 +88,8 @@ impl Policy {
         }
         // If it cannot, then not before as many times again.
         self.streak.sign(false);
-        let place = places::mine().filter(|_| sys::has_barriers())?;
-        self.given = sys::now_ns();
+        let place = places::mine().filter(|_| rnic_sys::has_private_barriers())?;
+        self.given = rnic_sys::now_ns();
         Some(place)
     }
 }
@@ -292,8 +291,8 @@ mod tests {
 
     /// Some environments have no membarrier(2), and perhaps more tests run than there are places.
     fn may_own() -> bool {
-        sys::join_barriers();
-        sys::has_barriers() && places::mine().is_some()
+        rnic_sys::join_private_barriers();
+        rnic_sys::has_private_barriers() && places::mine().is_some()
     }
 
     #[test]
@@ -398,7 +397,7 @@ mod tests {
             former: NOBODY,
             last: 0,
             streak: Streak::new(),
-            given: sys::now_ns().saturating_add(1 << 40),
+            given: rnic_sys::now_ns().saturating_add(1 << 40),
         };
         for _ in 0..40 {
             policy.taken_away(0);

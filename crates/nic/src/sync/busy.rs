@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::sys;
 
 /// Another process has it for microseconds; for longer it is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,7 +15,7 @@ pub(crate) fn while_busy<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T>
     loop {
         match attempt() {
             Err(e) if e.errno() == libc::EBUSY && start.elapsed() < PATIENCE => {
-                sys::uncancelled(|| std::thread::sleep(PAUSE));
+                rnic_sys::uncancelled(|| std::thread::sleep(PAUSE));
             }
             done => return done,
         }

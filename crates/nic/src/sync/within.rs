@@ -3,8 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::sys;
-
 /// Tries until there is something, or that time is over.
 pub fn within<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     const PAUSE: Duration = Duration::from_micros(100);
@@ -15,7 +13,7 @@ pub fn within<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> 
             return got;
         }
         // Waits on nothing, for so long; interrupted, less. No cancellation point.
-        drop(sys::poll(&[], Some(PAUSE)));
+        drop(rnic_sys::poll(&[], Some(PAUSE)));
     }
 }
 

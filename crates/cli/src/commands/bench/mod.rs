@@ -23,7 +23,6 @@ use crate::peer::measure::{self, ATOMIC, Operation};
 use crate::peer::meet::BENCH;
 use crate::peer::node::{self, DEPTH, Peer, Station};
 use crate::platform::failure::{Failure, Result};
-use crate::platform::sys;
 use crate::text::gid::{Choice, same_way};
 use crate::text::{size, time};
 use report::{Bandwidth, Beside, Latency, Path, Report};
@@ -233,9 +232,10 @@ fn connect(
 /// Ties the calling thread, and it alone, to one of the two processors that a pair of processes
 /// takes.
 fn pin(processor: Option<usize>) {
-    if let (Some(processor), cpus @ [_, _, ..]) = (processor, &sys::allowed_cpus()[..]) {
+    if let (Some(processor), cpus @ [_, _, ..]) = (processor, &rnic_sys::child::allowed_cpus()[..])
+    {
         // Not being allowed to is no reason not to measure.
-        let _ = sys::pin_thread(cpus[processor]);
+        let _ = rnic_sys::child::pin_thread(cpus[processor]);
     }
 }
 
@@ -344,7 +344,10 @@ fn run(
     let text = serde_json::to_vec(task).map_err(|error| Failure::new(error.to_string()))?;
     exchange.send(&text)?;
     let mut station = connect(exchange, task, &args.gid, default)?;
-    let mut report = Report::new(Path::of(&station, peer), sys::allowed_cpus().len());
+    let mut report = Report::new(
+        Path::of(&station, peer),
+        rnic_sys::child::allowed_cpus().len(),
+    );
     // Now that the NIC's own thread runs, and may float.
     pin(processor);
     let time = args.time();

@@ -23,7 +23,7 @@ use source::Read;
 
 use crate::platform::failure::{Failure, Result};
 use crate::platform::replace::may_be_replaced;
-use crate::platform::sys;
+use crate::platform::signals;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -122,10 +122,10 @@ impl<'a> Report<'a> {
 }
 
 pub fn main(args: Args) -> Result<()> {
-    sys::end_on_broken_pipe();
+    signals::end_on_broken_pipe();
     if args.file.as_os_str() == "-" {
         // It goes to tcpdump, too, whose end is the end of the capture.
-        sys::outlive_one_interrupt();
+        signals::outlive_one_interrupt();
     }
     run(&args, &mut BufWriter::new(io::stdout().lock()))
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::commands::run::report;
 use crate::platform::failure::{Failure, Result};
-use crate::platform::{out, sys};
+use crate::platform::{out, signals};
 use crate::topics::catalogue;
 use crate::topics::topic::{Kind, Topic};
 
@@ -193,7 +193,7 @@ fn explain_report(file: &Path, args: &Args) -> Result<()> {
 }
 
 pub fn main(args: Args) -> Result<()> {
-    sys::end_on_broken_pipe();
+    signals::end_on_broken_pipe();
     if let Some(file) = &args.report {
         return explain_report(file, &args);
     }

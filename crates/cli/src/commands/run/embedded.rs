@@ -23,7 +23,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::folders::{self, Unusable};
-use crate::platform::sys;
 
 /// A compressed library.
 #[derive(Clone, Copy)]
@@ -163,7 +162,7 @@ impl Embedded<'_> {
         };
         let meta = file.metadata()?;
         let ours = meta.is_file()
-            && meta.uid() == sys::effective_uid()
+            && meta.uid() == rnic_sys::effective_uid()
             && meta.mode() & 0o022 == 0
             && meta.nlink() == 1;
         Ok(ours && self.is(&mut file, meta.len())?)

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use crate::platform::failure::{Failure, Result};
-use crate::platform::sys;
 
 /// Why a folder is not used.
 #[derive(Debug)]
@@ -45,8 +44,8 @@ pub fn candidates() -> io::Result<Vec<PathBuf>> {
         let dir = PathBuf::from(std::env::var_os(variable)?);
         // Left over from another user by su or sudo, it is of no use; nor with a colon in it, which
         // separates paths.
-        let ours =
-            std::fs::metadata(&dir).is_ok_and(|m| m.is_dir() && m.uid() == sys::effective_uid());
+        let ours = std::fs::metadata(&dir)
+            .is_ok_and(|m| m.is_dir() && m.uid() == rnic_sys::effective_uid());
         (ours && dir.is_absolute() && usable(&dir)).then(|| dir.join(below))
     };
     let session = of_user("XDG_RUNTIME_DIR", "rnic");
@@ -56,7 +55,7 @@ pub fn candidates() -> io::Result<Vec<PathBuf>> {
 }
 
 fn common(parent: &str) -> PathBuf {
-    format!("{parent}/rnic-{}", sys::effective_uid()).into()
+    format!("{parent}/rnic-{}", rnic_sys::effective_uid()).into()
 }
 
 /// The first of them that can be written to.
@@ -119,7 +118,7 @@ pub fn private(dir: &Path) -> std::result::Result<(), Unusable> {
     if !meta.is_dir() {
         return Err(strange("it is no folder"));
     }
-    if meta.uid() != sys::effective_uid() {
+    if meta.uid() != rnic_sys::effective_uid() {
         return Err(strange(&format!("it belongs to uid {}", meta.uid())));
     }
     if meta.mode() & 0o022 != 0 {

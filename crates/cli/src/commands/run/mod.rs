@@ -19,7 +19,7 @@ use std::process::Command;
 use rnic_nic::{FaultSpec, XdpSpec};
 
 use crate::platform::failure::{Failure, Result};
-use crate::platform::sys;
+use crate::platform::signals;
 use environment::Environment;
 use report::{Collector, Wishes};
 
@@ -157,7 +157,7 @@ fn start(args: Args) -> Result<()> {
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest).envs(variables);
-    sys::keep_signals(&mut command);
+    signals::keep_signals(&mut command);
     if wishes.none() {
         for name in [
             rnic_settings::REPORT.name,
@@ -168,9 +168,9 @@ fn start(args: Args) -> Result<()> {
         }
         if library.held.is_some() {
             // The library is in this process, which has to outlive the program.
-            let ward = sys::start_ward(&mut command)
+            let ward = signals::start_ward(&mut command)
                 .map_err(|error| program::not_started(&path, &error))?;
-            sys::end_like(ward.wait()?);
+            signals::end_like(ward.wait()?);
         }
         // Returns only if it fails.
         let error = command.exec();
@@ -182,7 +182,7 @@ fn start(args: Args) -> Result<()> {
     };
     collector.prepare(&mut command, wishes);
     let ward =
-        sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
+        signals::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
     let status = ward.wait()?;
     // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be
     // told, so be it.
@@ -196,7 +196,7 @@ fn start(args: Args) -> Result<()> {
         wishes,
         args.faults.is_some(),
     );
-    sys::end_like(status)
+    signals::end_like(status)
 }
 
 /// Checked here, so that a mistake is not found by the program; and with a seed, so that the run

@@ -7,9 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat, getxattr};
+use rustix::io::Errno;
+
 use super::elf::{self, Kind};
 use crate::platform::failure::{Failure, Result};
-use crate::platform::sys;
 
 /// As shells say it.
 const NOT_FOUND: u8 = 127;
@@ -91,13 +93,28 @@ fn examine(path: &Path) -> Result<PathBuf> {
             Failure::new(format!("{shown} is a folder, not a program")).status(NOT_EXECUTABLE)
         );
     }
-    if !sys::may_execute(path) {
+    if !may_execute(path) {
         return Err(Failure::new(format!("{shown} is not executable"))
             .cause("you may not execute it (permission bits, or a file system mounted noexec)")
             .next(format!("chmod +x {shown}"))
             .status(NOT_EXECUTABLE));
     }
     Ok(path.to_owned())
+}
+
+/// The file may be executed by this process.
+fn may_execute(path: &Path) -> bool {
+    match accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
+        // Where the user is another one than the effective, only exec itself knows.
+        Ok(()) | Err(Errno::NOSYS) => true,
+        Err(_) => false,
+    }
+}
+
+/// The file gives capabilities to whoever executes it (setcap(8)).
+fn has_capabilities(path: &Path) -> bool {
+    let mut value = [0u8; 64];
+    getxattr(path, "security.capability", &mut value).is_ok_and(|len| len > 0)
 }
 
 /// Says why interposition cannot work on this program, if so.
@@ -116,7 +133,7 @@ fn check_file(path: &Path, through: &[PathBuf]) -> Result<()> {
         return Ok(());
     };
     let meta = file.metadata()?;
-    let ids = sys::effective_ids();
+    let ids = (rnic_sys::effective_uid(), rnic_sys::effective_gid());
     if (meta.mode() & 0o4000 != 0 && meta.uid() != ids.0)
         || (meta.mode() & 0o2000 != 0 && meta.gid() != ids.1)
     {
@@ -124,7 +141,7 @@ fn check_file(path: &Path, through: &[PathBuf]) -> Result<()> {
             .cause("the system's loader ignores LD_PRELOAD and LD_LIBRARY_PATH for programs that gain privileges")
             .next(format!("run a copy without the bit: cp {} /tmp/ && rnic run -- /tmp/...", path.display())));
     }
-    if ids.0 != 0 && sys::has_capabilities(path) {
+    if ids.0 != 0 && has_capabilities(path) {
         return Err(impossible(format!("{named} has capabilities (getcap shows them): rnic cannot get into it"))
             .cause("the system's loader ignores LD_PRELOAD and LD_LIBRARY_PATH for programs that gain privileges")
             .next(format!("run a copy, which has none: cp {} /tmp/ && rnic run -- /tmp/...", path.display())));

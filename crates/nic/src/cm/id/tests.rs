@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::QpType;
 use crate::cm::{ConnParam, EventChannel, EventKind, Id, PortSpace};
-use crate::sys;
 
 fn tcp(channel: &EventChannel) -> Id {
     Id::new(channel, PortSpace::Tcp, QpType::Rc, 1).expect("an id")
@@ -55,7 +54,7 @@ fn a_request_does_not_outlive_its_listener() {
     while handle.strong_count() > 0 {
         std::thread::yield_now();
     }
-    let now = sys::now_ns();
+    let now = rnic_sys::now_ns();
     assert!(Id::next_event(nic, &mut engine.cm, theirs.shared.key, now).is_none());
     assert!(engine.cm.ids.get(request).is_none());
     engine.send_cm(now);

@@ -13,7 +13,7 @@ use crate::engine::TICK_NS;
 use crate::engine::doorbell::{Batcher, Posted};
 
 /// Posts, or the end of what was done and the next post, that are no further apart are close, in
-/// [`crate::sys::ticks_or_ns`]: about a microsecond. An answer takes longer, since whoever gives it
+/// [`rnic_sys::ticks_or_ns`]: about a microsecond. An answer takes longer, since whoever gives it
 /// has to make a system call.
 const CLOSE: u64 = 3_000;
 /// After so many close ones the next may wait.

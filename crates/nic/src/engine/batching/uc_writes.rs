@@ -12,7 +12,7 @@ use rnic_transport::QueuePair;
 
 use crate::adapt::Confidence;
 
-/// What a WRITE takes, as long as none was timed, in [`sys::ticks_or_ns`](crate::sys::ticks_or_ns):
+/// What a WRITE takes, as long as none was timed, in [`rnic_sys::ticks_or_ns`](rnic_sys::ticks_or_ns):
 /// about a microsecond.
 const GUESS: u64 = 3_000;
 /// What follows within this part of it is close.

@@ -4,7 +4,6 @@ use rnic_host::QpnRange;
 use rnic_link::LinkError;
 
 use crate::engine::QpEntry;
-use crate::sys;
 
 /// How long a number rests after its queue pair: peers that missed the end of a connection still
 /// have it (a DREQ is repeated after 6.1 s), and packets may be on their way.
@@ -179,7 +178,7 @@ impl QpTable {
 fn shuffled(count: u32) -> Vec<u16> {
     let mut order: Vec<u16> = (0..=u16::MAX).take(count as usize).collect();
     let mut random = vec![0; 8 * order.len()];
-    sys::random_bytes(&mut random);
+    rnic_sys::random_bytes(&mut random);
     for (at, bytes) in (1..order.len()).rev().zip(random.as_chunks::<8>().0) {
         let other = u64::from_ne_bytes(*bytes) % (at as u64 + 1);
         order.swap(at, other as usize);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::PLACES;
-use crate::sys::{self, PerThread};
+use rnic_sys::PerThread;
 
 /// Whose they are; 0: nobody's.
 static HOLDERS: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
@@ -16,7 +16,7 @@ struct Lease(Option<usize>);
 
 impl Lease {
     fn take() -> Lease {
-        let mark = sys::thread_mark();
+        let mark = rnic_sys::thread_mark();
         let free = |holder: &AtomicUsize| {
             let taken = holder.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Relaxed);
             taken.is_ok()
@@ -46,7 +46,7 @@ pub(super) fn mine() -> Option<usize> {
 #[inline]
 pub(super) fn is_mine(place: usize) -> bool {
     let holder = HOLDERS.get(place);
-    holder.is_some_and(|holder| holder.load(Ordering::Relaxed) == sys::thread_mark())
+    holder.is_some_and(|holder| holder.load(Ordering::Relaxed) == rnic_sys::thread_mark())
 }
 
 #[cfg(test)]

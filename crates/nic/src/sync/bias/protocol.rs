@@ -7,8 +7,6 @@ use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use super::{NOBODY, PLACES};
-#[cfg(not(loom))]
-use crate::sys;
 
 /// How often to look before sleeping, while the owner is inside.
 #[cfg(not(loom))]
@@ -118,18 +116,18 @@ fn light_fence() {
 /// A fence here, and in each thread between what it did before a [`light_fence`] and does after it.
 #[cfg(not(loom))]
 fn fence_everywhere() {
-    sys::barrier_in_all_threads();
+    rnic_sys::barrier_in_all_threads();
 }
 
 #[cfg(not(loom))]
 fn sleep(busy: &AtomicU32) {
-    sys::sleep_while(busy, 1);
+    rnic_sys::sleep_while(busy, 1);
 }
 
 #[cfg(not(loom))]
 #[cold]
 fn wake(busy: &AtomicU32) {
-    sys::wake_all(busy);
+    rnic_sys::wake_all(busy);
 }
 
 // Loom knows no barrier of one thread in another. What membarrier(2) promises is that the light

@@ -120,7 +120,7 @@ fn static_foreign_musl_and_setuid_programs_are_refused_with_a_reason() {
     let said = text(check(&scratch.file("foreign", &foreign, 0o755)));
     assert!(said.contains("RISC-V"), "{said}");
 
-    if sys::effective_uid() == 0 {
+    if rnic_sys::effective_uid() == 0 {
         let path = scratch.file("setuid", &sh, 0o755);
         std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();

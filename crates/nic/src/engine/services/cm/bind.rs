@@ -14,7 +14,6 @@ use super::state::Cm;
 use crate::error::{Error, Result};
 use crate::observe;
 use crate::queues::QpType;
-use crate::sys;
 
 /// Requests that may wait at a listener (`net.rdma_ucm.max_backlog`).
 const MOST_BACKLOG: u32 = 1024;
@@ -92,7 +91,7 @@ impl Cm {
         };
         let service = ServiceId::new(entry.port_space, claim.addr().port());
         self.listeners.remove(service, key);
-        self.held.note_end(service, sys::now_ns());
+        self.held.note_end(service, rnic_sys::now_ns());
     }
 
     pub(crate) fn set_option(&mut self, key: Key, option: IdOption) -> Result<()> {

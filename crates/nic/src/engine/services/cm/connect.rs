@@ -13,7 +13,6 @@ use crate::addressing::address::AhAttr;
 use crate::device::LOCAL_CA_ACK_DELAY;
 use crate::error::{Error, Result};
 use crate::queues::QpType;
-use crate::sys;
 
 /// There are no LIDs on RoCE.
 const NO_LID: u16 = 0xffff;
@@ -376,7 +375,7 @@ impl Entry {
 
 /// Where a connection begins to count its packets: hard to guess.
 pub(crate) fn random_psn() -> u32 {
-    (sys::random_u64() & 0xff_ffff) as u32
+    (rnic_sys::random_u64() & 0xff_ffff) as u32
 }
 
 fn no_ece(verb: &'static str, param: &ConnParam<'_>) -> Result<()> {

@@ -16,14 +16,13 @@ use super::tell::{admit, wanted};
 use crate::addressing::gid_table::{GidEntry, device_guid, gid_table};
 use crate::engine::Engine;
 use crate::observe;
-use crate::sys;
 
 impl Cm {
     pub(crate) fn new(link: &RoceLink) -> Cm {
         let first = link.qpn_ranges().first().map_or(0, |range| range.first);
         let endpoint = Endpoint::new(Config {
             range: range_of(first) as u16,
-            seed: sys::random_u64(),
+            seed: rnic_sys::random_u64(),
             guid: device_guid(),
             ..Config::default()
         });
@@ -220,7 +219,7 @@ impl Engine {
 
     /// The host's addresses have changed. Who was bound to one that is gone hears of it.
     pub(crate) fn cm_addresses_changed(&mut self, table: Vec<GidEntry>) {
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         let Engine { cm, link, .. } = self;
         cm.qp1.forget_paths(link);
         let there = |source: &Source| {
@@ -242,7 +241,7 @@ impl Engine {
     }
 
     pub(crate) fn remove_cm_channel(&mut self, channel: Key) {
-        let now = sys::now_ns();
+        let now = rnic_sys::now_ns();
         self.cm.remove_channel(channel, now);
         self.send_cm(now);
     }

@@ -14,7 +14,6 @@ use super::slab::Key;
 use super::state::Cm;
 use crate::engine::Engine;
 use crate::observe;
-use crate::sys;
 
 /// How often the peers are looked after: a killed one is noticed within a second, with plenty of
 /// time to spare.
@@ -224,29 +223,29 @@ impl Engine {
     /// The process ends, or its NIC: what peers think of as connected is over, and they are told.
     /// Takes 50 ms at most.
     pub(crate) fn close_cm(&mut self) {
-        self.cm.let_go(sys::now_ns());
-        self.cm.note_waits(sys::now_ns());
+        self.cm.let_go(rnic_sys::now_ns());
+        self.cm.note_waits(rnic_sys::now_ns());
         for key in self.cm.ids.keys() {
-            self.cm.destroy(key, sys::now_ns());
+            self.cm.destroy(key, rnic_sys::now_ns());
         }
-        self.send_cm(sys::now_ns());
+        self.send_cm(rnic_sys::now_ns());
         let mut fds = vec![self.link.rx_fd()];
         fds.extend(self.link.door_fds());
         for attempt in 1..=FAREWELLS {
-            let until = sys::now_ns() + FAREWELL.as_nanos() as u64;
+            let until = rnic_sys::now_ns() + FAREWELL.as_nanos() as u64;
             while self.cm.is_leaving() {
-                let Some(left) = until.checked_sub(sys::now_ns()) else {
+                let Some(left) = until.checked_sub(rnic_sys::now_ns()) else {
                     break;
                 };
-                let _ = sys::poll(&fds, Some(Duration::from_nanos(left)));
+                let _ = rnic_sys::poll(&fds, Some(Duration::from_nanos(left)));
                 self.round(true);
             }
             if !self.cm.is_leaving() {
                 return;
             }
             if attempt < FAREWELLS {
-                self.cm.repeat_farewells(sys::now_ns());
-                self.send_cm(sys::now_ns());
+                self.cm.repeat_farewells(rnic_sys::now_ns());
+                self.send_cm(rnic_sys::now_ns());
             }
         }
     }

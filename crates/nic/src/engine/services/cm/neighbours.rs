@@ -8,7 +8,6 @@ use super::event::EventKind;
 use super::queries::KNOCK;
 use super::state::Cm;
 use crate::observe;
-use crate::sys;
 use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
 
 /// How often to look whether an answer has come.
@@ -28,7 +27,7 @@ pub(crate) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
     if let Neighbour::Known { .. } = neighbour(&hop) {
         return None;
     }
-    sys::knock(source, peer);
+    rnic_sys::knock(source, peer);
     // Some interfaces have no such thing as neighbours: then there is none now, either.
     (neighbour(&hop) == Neighbour::Sought).then_some(hop)
 }
@@ -76,7 +75,7 @@ impl Cm {
                 });
             } else {
                 if now >= query.knock {
-                    sys::knock(query.source, query.peer);
+                    rnic_sys::knock(query.source, query.peer);
                     query.knock = now.saturating_add(KNOCK);
                 }
                 query.look = now.saturating_add(LOOK).min(query.until.max(now + 1));

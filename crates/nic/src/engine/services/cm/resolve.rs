@@ -9,7 +9,6 @@ use super::entry::{Entry, Source};
 use super::path_record::{PKEY, PathRecord};
 use crate::addressing::gid_table::GidEntry;
 use crate::error::{Error, Result};
-use crate::sys;
 
 /// Linux' hop limit on RoCE v2.
 const HOP_LIMIT: u8 = 64;
@@ -71,7 +70,7 @@ pub(crate) fn bindable(
 
 /// Why an address is none of the device's.
 pub(crate) fn not_the_devices(addr: IpAddr) -> String {
-    match sys::interface_of(addr) {
+    match rnic_sys::interface_of(addr) {
         Some((name, false)) => {
             format!("{addr} is on {name}, which is down (ip link set {name} up)")
         }
@@ -112,7 +111,9 @@ pub(crate) fn find_way(
         ));
     }
     let source = source.filter(|source| !source.ip().is_unspecified());
-    let way = sys::way_to(source, peer).map_err(|e| {
+    let mut roce = peer;
+    roce.set_port(rnic_wire::ROCE_PORT);
+    let way = rnic_sys::way_to(source, roce).map_err(|e| {
         let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
         Error::new(
             verb,

@@ -20,7 +20,7 @@ use super::queries::Queries;
 use super::slab::{Key, Slab};
 use super::waits::Waits;
 use crate::addressing::gid_table::GidEntry;
-use crate::sys::EventFd;
+use rnic_sys::EventFd;
 
 /// An event channel.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::message::{Message, Object, Token};
 use crate::memory::domains;
 use crate::memory::pieces::{self, DmShared};
 use crate::memory::{Exported, MemoryTable};
-use crate::sys::{self, Gate, SLOTS};
+use crate::memory::{Gate, SLOTS};
 
 /// Most domains, and pieces of device memory, that one process may import.
 const OBJECTS: usize = 4096;
@@ -44,7 +44,7 @@ impl Named {
     /// Reads a card; `None`: it is none.
     pub(crate) fn read(fd: RawFd) -> Option<Named> {
         let mut bytes = [0; CARD_LEN];
-        if !sys::peek(fd, &mut bytes) || bytes[..8] != MAGIC {
+        if !rnic_sys::peek(fd, &mut bytes) || bytes[..8] != MAGIC {
             return None;
         }
         Some(Named {
@@ -148,7 +148,7 @@ impl Exports {
         if !self.is_own(token) {
             return Err(libc::EACCES);
         }
-        let memory = sys::own_memory().map_err(|_| libc::EPERM)?;
+        let memory = rnic_sys::process::own_memory().map_err(|_| libc::EPERM)?;
         let importer = match self.importers.entry(peer) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {

@@ -20,7 +20,7 @@ use crate::engine::SrqTable;
 use crate::engine::tables::remote_srq::{NO_SRQ, READ_AHEAD};
 use crate::memory::MemoryTable;
 use crate::queues::{Domains, Freed};
-use crate::sys::FileIdentity;
+use rnic_sys::FileIdentity;
 
 /// Most targets of other processes that are executed for.
 const TARGETS: usize = 1 << 16;

@@ -8,7 +8,7 @@ use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
 /// Bytes that can still be made present, about; `None`: it is not known.
-pub(super) fn left() -> Option<u64> {
+pub(crate) fn left() -> Option<u64> {
     let of_system = read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| of_meminfo(&text));
@@ -91,7 +91,7 @@ fn of_legacy(folder: &Path) -> Option<u64> {
 
 /// Bytes of a range of whole pages that are not in memory, but not much more than `most`; 0: it is
 /// not known.
-pub(super) fn missing(start: usize, end: usize, page: usize, most: u64) -> u64 {
+pub(crate) fn missing(start: usize, end: usize, page: usize, most: u64) -> u64 {
     const PIECE: usize = 64 << 20;
     let mut present = Vec::new();
     if present.try_reserve_exact(PIECE / page + 1).is_err() {

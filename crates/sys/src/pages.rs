@@ -4,10 +4,11 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use super::room;
+use crate::raw::raw;
+use crate::room;
 
 /// Bytes of a page: 4096 on x86-64; on aarch64 the kernel may have 16 or 64 KiB.
-pub(crate) fn page_size() -> usize {
+pub fn page_size() -> usize {
     // SAFETY: sysconf takes no pointer.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(page)
@@ -17,7 +18,7 @@ pub(crate) fn page_size() -> usize {
 }
 
 /// Bytes of the pages that a range touches: what hardware would lock for it.
-pub(crate) fn pages(start: usize, len: usize) -> u64 {
+pub fn pages(start: usize, len: usize) -> u64 {
     let page = page_size();
     let first = start / page;
     let end = start.saturating_add(len).div_ceil(page);
@@ -25,7 +26,7 @@ pub(crate) fn pages(start: usize, len: usize) -> u64 {
 }
 
 /// Bytes that the process may lock; `None`: no limit holds for it.
-pub(crate) fn memlock_limit() -> Option<u64> {
+pub fn memlock_limit() -> Option<u64> {
     const CAP_IPC_LOCK: u32 = 14;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
@@ -47,14 +48,14 @@ pub(crate) fn memlock_limit() -> Option<u64> {
 
 /// Pages of a descriptor, mapped for the device alone.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     at: usize,
     len: usize,
 }
 
 impl Mapping {
     /// Bytes of a dmabuf; EBADF or EINVAL if it is none.
-    pub(crate) fn size_of_dmabuf(fd: RawFd) -> Result<u64, i32> {
+    pub fn size_of_dmabuf(fd: RawFd) -> Result<u64, i32> {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}"));
         let info = info.map_err(|_| libc::EBADF)?;
         let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
@@ -65,7 +66,7 @@ impl Mapping {
     }
 
     /// `None` if the descriptor cannot be mapped so. `offset` is that of a page.
-    pub(crate) fn new(fd: RawFd, offset: u64, len: usize, write: bool) -> Option<Mapping> {
+    pub fn new(fd: RawFd, offset: u64, len: usize, write: bool) -> Option<Mapping> {
         let protection = match write {
             true => libc::PROT_READ | libc::PROT_WRITE,
             false => libc::PROT_READ,
@@ -88,7 +89,8 @@ impl Mapping {
         })
     }
 
-    pub(crate) fn address(&self) -> usize {
+    /// Where it begins.
+    pub fn address(&self) -> usize {
         self.at
     }
 }
@@ -102,22 +104,22 @@ impl Drop for Mapping {
 
 /// msync(2), past the C library, for which it is a cancellation point: whoever polls must not be
 /// cancelled here.
-fn sync(start: usize, span: usize, flags: libc::c_int) -> libc::c_long {
+fn sync(start: usize, span: usize, flags: libc::c_int) -> io::Result<()> {
     // SAFETY: changes no contents; the kernel checks the range.
-    unsafe { libc::syscall(libc::SYS_msync, start, span, flags) }
+    unsafe { raw!(libc::SYS_msync, start, span, flags) }.map(drop)
 }
 
 /// Something is mapped at every byte of a range.
-pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
+pub fn is_mapped(addr: usize, len: usize) -> bool {
     let start = addr & !(page_size() - 1);
     let span = (addr - start).saturating_add(len);
-    sync(start, span, libc::MS_ASYNC) == 0
+    sync(start, span, libc::MS_ASYNC).is_ok()
 }
 
 /// Makes the pages of a range present and checks that they may be read (and written). Gives the
 /// errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory, ENOMEM if the machine
 /// has not so much left.
-pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> {
+pub fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> {
     if len == 0 {
         return Ok(());
     }
@@ -158,17 +160,14 @@ fn make_present(start: usize, span: usize, write: bool) -> Result<(), i32> {
     };
     loop {
         // SAFETY: populating changes no contents; the kernel checks the range.
-        let r = unsafe { libc::madvise(start as *mut libc::c_void, span, advice) };
-        if r == 0 {
-            return Ok(());
-        }
-        match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR | libc::EAGAIN) => continue,
-            // ENOMEM: a hole; EFAULT: cannot be faulted in. Hardware's pinning says EFAULT to both.
-            Some(libc::ENOMEM | libc::EFAULT) => return Err(libc::EFAULT),
-            Some(libc::EINVAL) => return Err(libc::EINVAL),
-            Some(libc::EHWPOISON) => return Err(libc::EFAULT),
-            _ => return Err(libc::EFAULT),
+        let done = unsafe { raw!(libc::SYS_madvise, start, span, advice) };
+        match done.map_err(|e| e.raw_os_error()) {
+            Ok(_) => return Ok(()),
+            Err(Some(libc::EINTR | libc::EAGAIN)) => {}
+            Err(Some(libc::EINVAL)) => return Err(libc::EINVAL),
+            // ENOMEM: a hole; EFAULT: cannot be faulted in; EHWPOISON. Hardware's pinning says
+            // EFAULT to all of them.
+            Err(_) => return Err(libc::EFAULT),
         }
     }
 }
@@ -198,7 +197,7 @@ fn outlasts(line: &str) -> bool {
 
 /// Every page of a range is a shared mapping of a file that has a name, as /proc/self/maps says:
 /// what is written there outlasts the process.
-pub(crate) fn is_shared_file(start: usize, len: usize) -> bool {
+pub fn is_shared_file(start: usize, len: usize) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
         return false;
     };
@@ -207,14 +206,11 @@ pub(crate) fn is_shared_file(start: usize, len: usize) -> bool {
 
 /// Writes a range of shared mappings to their files and waits until the disk has it; the errno if
 /// part of it is not mapped, or cannot be written.
-pub(crate) fn write_back(addr: usize, len: usize) -> Result<(), i32> {
+pub fn write_back(addr: usize, len: usize) -> Result<(), i32> {
     let page = page_size();
     let start = addr & !(page - 1);
     let span = addr.saturating_add(len) - start;
-    match sync(start, span, libc::MS_SYNC) {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
-    }
+    sync(start, span, libc::MS_SYNC).map_err(|e| e.raw_os_error().unwrap_or(0))
 }
 
 /// The lines of `maps`, which are sorted, cover the range without a hole, and each of them is fit.
@@ -242,15 +238,17 @@ fn covered(maps: &str, start: usize, end: usize, fit: impl Fn(&str) -> bool) -> 
 
 /// One page that reads zero in any forked child, however it was forked.
 #[derive(Debug)]
-pub(crate) struct ForkWitness(*mut u32);
+pub struct ForkWitness(*mut u32);
 
 // SAFETY: the page is only read after construction, and lives as long as the process.
 unsafe impl Send for ForkWitness {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: it is only read.
 unsafe impl Sync for ForkWitness {}
 
 impl ForkWitness {
-    pub(crate) fn new() -> ForkWitness {
+    /// Maps the page. Where there is no memory for it, no child is ever noticed.
+    #[allow(clippy::new_without_default, reason = "it is mapped for good")]
+    pub fn new() -> ForkWitness {
         let len = page_size();
         // SAFETY: a fresh anonymous mapping; failure is checked before use.
         unsafe {
@@ -273,7 +271,7 @@ impl ForkWitness {
     }
 
     /// Still the process that made it.
-    pub(crate) fn same_process(&self) -> bool {
+    pub fn same_process(&self) -> bool {
         // SAFETY: a non-null pointer is the page mapped in `new`, never unmapped.
         self.0.is_null() || unsafe { self.0.read_volatile() } == 1
     }

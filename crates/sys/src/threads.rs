@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 /// A thread of the device's own. It runs on when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Thread(Option<libc::pthread_t>);
+pub struct Thread(Option<libc::pthread_t>);
 
 /// What a thread is to do.
 type Body = Box<dyn FnOnce() + Send>;
@@ -32,7 +32,7 @@ extern "C" fn run(body: *mut c_void) -> *mut c_void {
 ///
 /// # Errors
 /// EAGAIN: there is no memory for it, or the user has too many.
-pub(crate) fn spawn(
+pub fn spawn(
     name: &'static CStr,
     stack: usize,
     body: impl FnOnce() + Send + 'static,
@@ -75,13 +75,13 @@ pub(crate) fn spawn(
 
 impl Thread {
     /// The calling thread is it.
-    pub(crate) fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         // SAFETY: takes nothing.
         self.0 == Some(unsafe { libc::pthread_self() })
     }
 
     /// Waits for its end.
-    pub(crate) fn join(mut self) {
+    pub fn join(mut self) {
         if let Some(thread) = self.0.take() {
             // SAFETY: a thread that was neither joined nor detached.
             unsafe { libc::pthread_join(thread, null_mut()) };
@@ -158,7 +158,7 @@ unsafe extern "C" {
 /// With the thread's cancellation off: for what the data path does seldom and by the standard
 /// library, whose system calls are cancellation points, where a `pthread_cancel(3)` would unwind us
 /// with our locks held.
-pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+pub fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     struct Restore(libc::c_int);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -178,7 +178,7 @@ pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
 ///
 /// # Errors
 /// ENOMEM.
-pub(crate) fn at_fork(
+pub fn at_fork(
     prepare: extern "C" fn(),
     parent: extern "C" fn(),
     child: extern "C" fn(),
@@ -194,7 +194,7 @@ pub(crate) fn at_fork(
 /// How often another thread took the core from the calling one, which wanted to go on; 0: never, or
 /// it is not known (getrusage(2), `ru_nivcsw`). A processor that stood still as a whole, as virtual
 /// ones do, is not counted.
-pub(crate) fn times_preempted() -> u64 {
+pub fn times_preempted() -> u64 {
     // SAFETY: the structure is a local value, for which zeros are valid; the kernel fills it or
     // fails.
     unsafe {
@@ -206,7 +206,7 @@ pub(crate) fn times_preempted() -> u64 {
 
 /// Prepares the calling thread to be the background engine: no signals for it, short timer slack,
 /// any core.
-pub(crate) fn become_background_thread() {
+pub fn become_background_thread() {
     // SAFETY: prctl with plain integers; the cpu set is a local value whose size is given.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1usize, 0usize, 0usize, 0usize);
@@ -255,7 +255,7 @@ fn ask_for_short_slice() {
 }
 
 /// Blocks every signal in this thread while `f` runs; a thread spawned by `f` inherits that.
-pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     // SAFETY: zeroed sigset_t values are filled by sigfillset / pthread_sigmask before use.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -271,7 +271,7 @@ pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
 /// A number that no other thread has that is alive, never 0. On x86-64 the thread's own pointer,
 /// which is read in one instruction: a variable of the thread's costs a call in a shared library.
 #[inline]
-pub(crate) fn thread_mark() -> usize {
+pub fn thread_mark() -> usize {
     #[cfg(all(target_arch = "x86_64", target_pointer_width = "64"))]
     {
         let mark: usize;

@@ -1,9 +1,7 @@
-//! Clocks and randomness.
-
-use std::io::{self, Read};
+//! Clocks.
 
 /// Monotonic clock in nanoseconds.
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
@@ -11,7 +9,7 @@ pub(crate) fn now_ns() -> u64 {
 /// microsecond, or nanoseconds where there are none. The clock costs three times as much, since it
 /// waits for all loads before it.
 #[inline]
-pub(crate) fn ticks_or_ns() -> u64 {
+pub fn ticks_or_ns() -> u64 {
     ticks().unwrap_or_else(now_ns)
 }
 
@@ -19,7 +17,7 @@ pub(crate) fn ticks_or_ns() -> u64 {
 /// [`FRESH`] ticks of the processor's counter. The counter is read in half the time, and only ever
 /// says how old a reading is; where it may stop or change its pace the clock is read each time.
 #[derive(Debug, Default)]
-pub(crate) struct StreamClock {
+pub struct StreamClock {
     ns: u64,
     ticks: u64,
 }
@@ -31,12 +29,13 @@ const FRESH: u64 = 4000;
 impl StreamClock {
     /// What was read last.
     #[inline]
-    pub(crate) fn last_ns(&self) -> u64 {
+    pub fn last_ns(&self) -> u64 {
         self.ns
     }
 
+    /// The clock, or what was read last if that still counts.
     #[inline]
-    pub(crate) fn now_ns(&mut self) -> u64 {
+    pub fn now_ns(&mut self) -> u64 {
         let Some(ticks) = ticks() else {
             return now_ns();
         };
@@ -84,8 +83,8 @@ fn ticks() -> Option<u64> {
     None
 }
 
-/// Nanoseconds since the epoch.
-pub(crate) fn wallclock_ns() -> u64 {
+/// Nanoseconds since 1970.
+pub fn now_realtime_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME)
 }
 
@@ -100,43 +99,6 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     (ts.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(ts.tv_nsec as u64)
-}
-
-/// Random bytes from the kernel.
-pub(crate) fn random_u64() -> u64 {
-    let mut bytes = [0u8; 8];
-    random_bytes(&mut bytes);
-    u64::from_ne_bytes(bytes)
-}
-
-/// The same, as many as there is room for.
-pub(crate) fn random_bytes(room: &mut [u8]) {
-    let mut filled = 0;
-    while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        // SAFETY: the pointer and length are those of `rest`.
-        let n = unsafe { libc::syscall(libc::SYS_getrandom, rest.as_mut_ptr(), rest.len(), 0) };
-        match usize::try_from(n) {
-            Ok(n) => filled += n,
-            // A signal came, which the kernel heeds while it gives many.
-            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return random_bytes_otherwise(rest),
-        }
-    }
-}
-
-/// Where that call was taken away from the process (seccomp(2)).
-#[cold]
-fn random_bytes_otherwise(room: &mut [u8]) {
-    let device = std::fs::File::open("/dev/urandom");
-    if device.and_then(|mut file| file.read_exact(room)).is_ok() {
-        return;
-    }
-    // The clock and the address layout are the best there is.
-    let layout = (room.as_ptr() as u64).rotate_left(32);
-    for chunk in room.chunks_mut(8) {
-        let bytes = (now_ns() ^ layout).to_ne_bytes();
-        chunk.copy_from_slice(&bytes[..chunk.len()]);
-    }
 }
 
 #[cfg(test)]
