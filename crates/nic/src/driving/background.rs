@@ -18,7 +18,7 @@ use std::time::Duration;
 use rnic_link::{Look, QuickPoll};
 use smallvec::{SmallVec, smallvec};
 
-use super::election::{Election, Woken};
+use super::election::{Action, Driver, Election, Event, Value, action};
 use super::halt_poll::{self, HaltPoll, Offers};
 use super::kernel_events::{KernelTables, PortWatch};
 use super::shard::Shard;
@@ -180,39 +180,41 @@ fn run(shared: &Shard, port: PortWatch) {
 
         if watching {
             // A poll that finds much lasts longer than a tick.
-            let application_polls = application_polls || shared.engine.try_lock().is_none();
-            let looked_after = election.is_looked_after(application_polls, shared.waiters.drive());
-            if looked_after && !asked && !neglected(shared, rx, &mut election) {
-                // The application drives; only what it never looks at is left to do here.
-                deadline = u64::MAX;
-                if let Some(mut engine) = engine_soon(shared) {
-                    let now = engine.now();
-                    let due = engine.next_deadline_of_polled();
-                    if due.is_some_and(|at| at <= now) || found.door {
-                        engine.round_with(Look::Doors, Acks::MayWaitForAnswer);
-                        shared.leave_packets(&mut engine);
-                    } else {
-                        engine.send_out(now, Acks::Leave);
-                    }
-                    (deadline, patient) =
-                        look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
-                }
-                election.undisturbed(rnic_sys::now_ns());
+            let polls = application_polls || shared.engine.try_lock().is_none();
+            let driver = election.driver(polls, shared.waiters.drive());
+            let event = match asked {
+                true => Event::Asked,
+                false if action(driver, Event::Tick) != Action::Watch => Event::Tick,
+                false if neglected(shared, rx, driver, &mut election) => Event::PacketsLeft,
+                false => Event::Tick,
+            };
+            if let Action::TakeBack { late } = action(driver, event) {
+                state.wakeup.watch(false);
+                let received = {
+                    let mut engine = shared.engine.lock();
+                    engine.link.leave_to_polling(false);
+                    engine.round_with(Look::Doors, Acks::MayWaitForAnswer)
+                };
+                election.takes_back(late && received > 0);
                 continue;
             }
-            state.wakeup.watch(false);
-            let late = {
-                let mut engine = shared.engine.lock();
-                engine.link.leave_to_polling(false);
-                engine.round_with(Look::Doors, Acks::MayWaitForAnswer) > 0
-            };
-            // One that packets wake was kept from its core, and would have been by this thread as
-            // well.
-            let late = late && !asked && !shared.waiters.drive();
-            election.takes_back(late);
+            // The application drives; only what it never looks at is left to do here.
+            deadline = u64::MAX;
+            if let Some(mut engine) = engine_soon(shared) {
+                let now = engine.now();
+                let due = engine.next_deadline_of_polled();
+                if due.is_some_and(|at| at <= now) || found.door {
+                    engine.round_with(Look::Doors, Acks::MayWaitForAnswer);
+                    shared.leave_packets(&mut engine);
+                } else {
+                    engine.send_out(now, Acks::Leave);
+                }
+                (deadline, patient) = look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
+            }
+            election.undisturbed(rnic_sys::now_ns());
             continue;
         }
-        let rests = shared.waiters.drive();
+        let waits = shared.waiters.drive();
         // Who sleeps until its completion is there polls only afterwards.
         let application_polls = application_polls && !shared.waiters.sleep();
         // Whoever has the engine now is the application, and would have found the packet at its
@@ -222,15 +224,32 @@ fn run(shared: &Shard, port: PortWatch) {
             // It has the engine for long, or wants this very core.
             None => (found.take_in(&mut shared.engine.lock()), true),
         };
+        let driver = match (waits, application_polls || contended) {
+            (true, _) => Driver::Waiter,
+            (false, true) => Driver::Application,
+            (false, false) => Driver::Nobody,
+        };
         let stayed = std::mem::take(&mut stays);
-        let needed = (received > 0 || stayed) && !application_polls && !contended && !rests;
+        let some = received > 0 || stayed;
+        let event = match found.packets {
+            true if some => Event::Packets,
+            true => Event::PacketsGone,
+            false if ready[0] && !asked && application_polls => Event::RangInVain,
+            false if some => Event::PacketsBeside,
+            false => Event::Otherwise,
+        };
+        let (halt_polls, value) = match action(driver, event) {
+            Action::HaltPoll(value) => (true, value),
+            Action::Sleep(value) => (false, value),
+            Action::Watch | Action::TakeBack { .. } => (false, Value::None),
+        };
         let stay = halt_poll::how_long(wake_up.ns());
         let now = rnic_sys::now_ns();
-        if needed && !stayed {
+        if halt_polls && !stayed {
             halt.slept(now.saturating_sub(woken_at), stay);
             woken_at = now;
         }
-        if needed && (stayed || halt.begins(now, received >= STREAM)) {
+        if halt_polls && (stayed || halt.begins(now, received >= STREAM)) {
             stays = stay_awake(shared, &mut halt, stay);
             if stays {
                 continue;
@@ -238,17 +257,7 @@ fn run(shared: &Shard, port: PortWatch) {
         } else if received >= STREAM {
             follow(shared);
         }
-        let woken = if found.packets {
-            // An application that polls would have found the packet itself, even if this thread was
-            // quicker. One that spins and did not was kept from its core, perhaps by this thread.
-            let needless = application_polls || contended || rests || received == 0;
-            Woken::ByPackets { needless }
-        } else if ready[0] && !asked && application_polls {
-            Woken::InVain
-        } else {
-            Woken::Otherwise
-        };
-        if election.leaves(woken)
+        if election.leaves(value)
             && let Some(mut engine) = engine_soon(shared)
         {
             engine.link.leave_to_polling(true);
@@ -358,7 +367,7 @@ fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
 
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls
 /// now and then only, as one does that waits for bytes of its memory to change.
-fn neglected(shared: &Shard, rx: RawFd, election: &mut Election) -> bool {
+fn neglected(shared: &Shard, rx: RawFd, driver: Driver, election: &mut Election) -> bool {
     // Whoever has the engine takes in what has arrived: where much does, one poll lasts longer than
     // this thread waits.
     let waiting = || {
@@ -372,7 +381,7 @@ fn neglected(shared: &Shard, rx: RawFd, election: &mut Election) -> bool {
         return false;
     }
     let before = polls();
-    if shared.waiters.drive() {
+    if driver == Driver::Waiter {
         return election.is_overdue(before);
     }
     watchdog::wait_for_the_late();
@@ -517,7 +526,14 @@ mod tests {
             .expect("descriptors");
         let readable = EventFd::new().expect("a descriptor");
         readable.add(1);
-        let is_neglected = || neglected(&shard, readable.fd(), &mut Election::new(0));
+        let is_neglected = || {
+            neglected(
+                &shard,
+                readable.fd(),
+                Driver::Application,
+                &mut Election::new(0),
+            )
+        };
         assert!(is_neglected());
         let engine = shard.engine.lock();
         assert!(!is_neglected());

@@ -1,18 +1,17 @@
 //! Who drives the engine: the application, which polls, or a thread of it that waits for an event,
 //! or the background thread.
 //!
-//! | the application | the background thread | packets are taken in by |
-//! | --- | --- | --- |
-//! | does not call | sleeps until a packet wakes it (*armed*), and stays awake for a moment where that pays (`halt_poll`) | the background thread |
-//! | polls | looks once a tick whether it still does (*watching*) | whoever polls |
-//! | waits for an event and drives | the same | the thread that waits (`event_wait`) |
-//! | waits for an event, and others drive | is armed | the background thread, or another thread that waits |
+//! [`action`] is the table: for each state of the background thread, each driver beside it and each
+//! event it says what the thread does. The loop in `background` sees what happened, asks the table,
+//! and does that. The other drivers need no table. A thread that polls drives whatever happens. One
+//! that waits for an event drives unless another one that waits does already (`waiters`), and sleeps
+//! as `event_wait` says.
 //!
 //! While the application polls, a thread that a packet woke only finds it gone. So does one that
 //! the application rang for, because it left something in the engine, when the application is back
 //! first: where queue pairs of one process talk to each other nothing ever arrives from outside,
-//! and it rang 12,000 times a second. So the background thread counts what its wake-ups were worth,
-//! and leaves the engine to the application when they are worth nothing.
+//! and it rang 12,000 times a second. So the background thread counts what its wake-ups were worth
+//! ([`Worth`]), and leaves the engine to the application when they are worth nothing.
 
 use crate::adapt::Backoff;
 use rnic_settings::ablation::{self, Policy};
@@ -38,15 +37,90 @@ pub(super) struct Election {
     left: Left,
 }
 
-/// What woke the background thread while it was armed.
+/// Who drives the engine beside the background thread, as that one sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Woken {
-    /// Packets; `needless`: the application has them, or would have.
-    ByPackets { needless: bool },
-    /// The application, which has polled since.
-    InVain,
-    /// Something else.
+pub(super) enum Driver {
+    /// No thread of the application calls.
+    Nobody,
+    /// A thread that polls, or has the engine for another reason.
+    Application,
+    /// A thread that waits for an event, and takes packets in meanwhile.
+    Waiter,
+    /// The same, and for some fifty ticks nothing has come.
+    IdleWaiter,
+}
+
+/// What the background thread finds when it wakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Watching: a tick is over, and nothing waits.
+    Tick,
+    /// Watching: a tick is over, and packets wait for longer than whoever drives needs.
+    PacketsLeft,
+    /// Watching: the application asked for the thread by its bell.
+    Asked,
+    /// Armed: packets woke it, and it has taken some in.
+    Packets,
+    /// Armed: packets woke it, but were gone.
+    PacketsGone,
+    /// Armed: the application rang. It has polled since, so that it has done itself what it rang
+    /// for.
+    RangInVain,
+    /// Armed: something else woke it, and it has taken packets in beside.
+    PacketsBeside,
+    /// Armed: a timer, a message of another process, or the bell.
     Otherwise,
+}
+
+/// What the background thread does then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// It leaves the engine to whoever drives, and looks again after a tick. What nobody else looks
+    /// at it does itself.
+    Watch,
+    /// It takes the engine back: from now on packets wake it. `late`: if packets are there, it should
+    /// have done so before.
+    TakeBack { late: bool },
+    /// It looks for more packets before it sleeps, as long as that pays (`halt_poll`).
+    HaltPoll(Value),
+    /// It sleeps. Behind a stream it waits awake for the rest of it first.
+    Sleep(Value),
+}
+
+/// What a wake-up was worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Nobody else would have taken these packets in.
+    Useful,
+    /// Whoever drives would have found them at its next look.
+    Needless,
+    /// The bell rang for nothing.
+    InVain,
+    /// It says nothing about who drives.
+    None,
+}
+
+/// The table: what the background thread does for each driver and event.
+pub(super) const fn action(driver: Driver, event: Event) -> Action {
+    use {Driver::*, Event::*};
+    match (driver, event) {
+        // Watching.
+        (Application | Waiter, Tick) => Action::Watch,
+        (Nobody, Tick | PacketsLeft) | (Application, PacketsLeft) => {
+            Action::TakeBack { late: true }
+        }
+        // One that packets wake was kept from its core, and would have been by this thread as well.
+        (Waiter, PacketsLeft) | (IdleWaiter, Tick | PacketsLeft) => {
+            Action::TakeBack { late: false }
+        }
+        (_, Asked) => Action::TakeBack { late: false },
+        // Armed.
+        (Nobody, Packets) => Action::HaltPoll(Value::Useful),
+        (Nobody, PacketsBeside) => Action::HaltPoll(Value::None),
+        (_, Packets | PacketsGone) => Action::Sleep(Value::Needless),
+        (_, RangInVain) => Action::Sleep(Value::InVain),
+        (_, PacketsBeside | Otherwise) => Action::Sleep(Value::None),
+    }
 }
 
 impl Election {
@@ -66,11 +140,15 @@ impl Election {
         self.polling.seen(polls)
     }
 
-    /// A tick while it watches: somebody else looks after packets. `waits`: a thread that waits for
-    /// an event does.
-    pub(super) fn is_looked_after(&mut self, polled: bool, waits: bool) -> bool {
+    /// Who drives, after a tick of watching. `waits`: a thread that waits for an event does.
+    pub(super) fn driver(&mut self, polled: bool, waits: bool) -> Driver {
         self.quiet = if polled { 0 } else { self.quiet + 1 };
-        polled || waits && self.quiet < QUIET
+        match (waits, polled || self.quiet < QUIET) {
+            (true, true) => Driver::Waiter,
+            (true, false) => Driver::IdleWaiter,
+            (false, _) if polled => Driver::Application,
+            (false, _) => Driver::Nobody,
+        }
     }
 
     /// Packets wait for a thread that they woke, with so many polls so far: it has not come for too
@@ -95,11 +173,13 @@ impl Election {
     }
 
     /// It woke while it was armed; true: from now on it is to watch.
-    pub(super) fn leaves(&mut self, woken: Woken) -> bool {
-        match woken {
-            Woken::ByPackets { needless } => self.worth.packets(needless, self.polling.spins()),
-            Woken::InVain => self.worth.rang_in_vain(),
-            Woken::Otherwise => {}
+    pub(super) fn leaves(&mut self, value: Value) -> bool {
+        let spins = self.polling.spins();
+        match value {
+            Value::Useful => self.worth.packets(false, spins),
+            Value::Needless => self.worth.packets(true, spins),
+            Value::InVain => self.worth.rang_in_vain(),
+            Value::None => {}
         }
         self.worth.leaves()
     }
@@ -310,12 +390,61 @@ mod tests {
     #[test]
     fn a_thread_that_waits_is_watched_over_for_some_ticks() {
         let mut election = Election::new(0);
-        assert!(election.is_looked_after(true, false));
+        assert_eq!(election.driver(true, false), Driver::Application);
         let ticks = (0..1000)
-            .take_while(|_| election.is_looked_after(false, true))
+            .take_while(|_| election.driver(false, true) == Driver::Waiter)
             .count();
         assert_eq!(ticks as u32, QUIET - 1);
-        assert!(election.is_looked_after(true, true));
-        assert!(!election.is_looked_after(false, false), "nobody is there");
+        assert_eq!(election.driver(false, true), Driver::IdleWaiter);
+        assert_eq!(election.driver(true, true), Driver::Waiter);
+        assert_eq!(election.driver(false, false), Driver::Nobody);
+    }
+
+    /// Promise: for every driver and event it is decided here, and nowhere else, what the thread
+    /// does. Whoever changes a line of the table sees what else that line means.
+    #[test]
+    fn the_table_of_drivers_and_events() {
+        use Driver::*;
+        use Event::*;
+        let drivers = [Nobody, Application, Waiter, IdleWaiter];
+        let mut table = String::new();
+        for event in [
+            Tick,
+            PacketsLeft,
+            Asked,
+            Packets,
+            PacketsGone,
+            RangInVain,
+            PacketsBeside,
+            Otherwise,
+        ] {
+            let value = |value| match value {
+                Value::Useful => ", useful",
+                Value::Needless => ", needless",
+                Value::InVain => ", in vain",
+                Value::None => "",
+            };
+            let does = drivers.map(|driver| match action(driver, event) {
+                Action::Watch => "watch".to_owned(),
+                Action::TakeBack { late: true } => "take back, late".to_owned(),
+                Action::TakeBack { late: false } => "take back".to_owned(),
+                Action::HaltPoll(worth) => format!("halt poll{}", value(worth)),
+                Action::Sleep(worth) => format!("sleep{}", value(worth)),
+            });
+            let [a, b, c, d] = does;
+            let event = format!("{event:?}");
+            table += &format!("{event:<13} | {a:<17} | {b:<15} | {c:<15} | {d}\n");
+        }
+        let wanted = "\
+Tick          | take back, late   | watch           | watch           | take back
+PacketsLeft   | take back, late   | take back, late | take back       | take back
+Asked         | take back         | take back       | take back       | take back
+Packets       | halt poll, useful | sleep, needless | sleep, needless | sleep, needless
+PacketsGone   | sleep, needless   | sleep, needless | sleep, needless | sleep, needless
+RangInVain    | sleep, in vain    | sleep, in vain  | sleep, in vain  | sleep, in vain
+PacketsBeside | halt poll         | sleep           | sleep           | sleep
+Otherwise     | sleep             | sleep           | sleep           | sleep
+";
+        assert_eq!(table, wanted, "columns: {drivers:?}");
     }
 }
