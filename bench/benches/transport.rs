@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rnic_transport::{
-    Address, AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Misplaced, PacketSink,
-    Pd, Placement, QpEvent, Rc, RcAttr, RecvWqe, RemoteAccess, RemoteFault, Role, SendData, SendOp,
-    SendWqe, SgList, Sge, Time,
+    Address, AtomicOp, BindFault, BindWindow, Completion, Device, LocalFault, Misplaced,
+    PacketSink, Pd, Placement, QpEvent, Rc, RcAttr, RecvWqe, RemoteAccess, RemoteFault, Role,
+    SendData, SendOp, SendWqe, SgList, Sge, Time,
 };
 use rnic_wire::{MAX_HEADER_LEN, Packet, PathMtu, Psn};
 
@@ -16,7 +16,7 @@ use rnic_wire::{MAX_HEADER_LEN, Packet, PathMtu, Psn};
 const MTU: PathMtu = PathMtu::M1024;
 
 /// A device with one region, and receives without end.
-struct Device {
+struct VecDevice {
     memory: Vec<u8>,
     receive: RecvWqe,
     completions: u64,
@@ -24,14 +24,14 @@ struct Device {
     packet: Vec<u8>,
 }
 
-impl Device {
-    fn new(len: usize) -> Device {
+impl VecDevice {
+    fn new(len: usize) -> VecDevice {
         let whole = Sge {
             addr: 0,
             length: len as u32,
             lkey: 1,
         };
-        Device {
+        VecDevice {
             memory: vec![1; len],
             receive: RecvWqe {
                 wr_id: 0,
@@ -43,7 +43,7 @@ impl Device {
     }
 }
 
-impl Host for Device {
+impl Device for VecDevice {
     fn check_local(&self, _: Pd, _: &Sge, _: bool) -> Result<(), LocalFault> {
         Ok(())
     }
@@ -167,7 +167,7 @@ impl PacketSink for Batch {
 
 struct Side {
     rc: Rc,
-    device: Device,
+    device: VecDevice,
 }
 
 struct Ends {
@@ -205,7 +205,7 @@ impl Ends {
             rc.send_ready(attr);
             Side {
                 rc,
-                device: Device::new(64 << 10),
+                device: VecDevice::new(64 << 10),
             }
         };
         Ends {

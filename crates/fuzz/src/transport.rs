@@ -9,7 +9,7 @@ use rnic_wire::{
 };
 
 use crate::input::Input;
-use memory::{Memory, QpHost, Queues, Region, Rights, Srq};
+use memory::{Memory, QpDevice, Queues, Region, Rights, Srq};
 
 #[allow(dead_code, reason = "the tests of transport use the rest")]
 #[path = "../../transport/tests/support/memory.rs"]
@@ -176,13 +176,13 @@ impl Victim {
         }
     }
 
-    fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, Time, &mut QpHost<'_>) -> R) -> R {
-        let mut host = QpHost {
+    fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, Time, &mut QpDevice<'_>) -> R) -> R {
+        let mut device = QpDevice {
             memory: &mut self.memory,
             queues: &mut self.queues,
             packet: None,
         };
-        f(&mut self.qp, Time(self.now), &mut host)
+        f(&mut self.qp, Time(self.now), &mut device)
     }
 
     fn wr(&mut self) -> u64 {
@@ -322,8 +322,8 @@ impl Victim {
             solicited: input.flag(),
             fence: input.flag(),
         };
-        self.with(|qp, _, host| {
-            host.queues.note_send(&wqe);
+        self.with(|qp, _, device| {
+            device.queues.note_send(&wqe);
             qp.post_send(wqe);
         });
     }
@@ -334,7 +334,7 @@ impl Victim {
             ..Sink::default()
         };
         let wanted = self.qp.wants_transmit();
-        self.with(|qp, now, host| qp.poll_transmit(now, host, &mut sink, budget));
+        self.with(|qp, now, device| qp.poll_transmit(now, device, &mut sink, budget));
         assert!(wanted || sink.packets.is_empty(), "emits unasked");
         for bytes in sink.packets {
             let packet = Packet::parse(&bytes).expect("what it sends is a packet");
@@ -348,7 +348,7 @@ impl Victim {
     fn pass_time(&mut self, ns: u64) {
         self.now += ns;
         if self.qp.next_timeout().is_some_and(|at| at.0 <= self.now) {
-            self.with(|qp, now, host| qp.handle_timeout(now, host));
+            self.with(|qp, now, device| qp.handle_timeout(now, device));
             let next = self.qp.next_timeout();
             assert!(next.is_none_or(|at| at.0 > self.now), "fired, still due");
         }
@@ -441,12 +441,12 @@ impl Victim {
             return;
         };
         let prefix = || UdPrefix::V6(Grh::default());
-        self.with(|qp, now, host| qp.handle_packet(now, &packet, prefix, host));
+        self.with(|qp, now, device| qp.handle_packet(now, &packet, prefix, device));
     }
 
     /// After ERR everything has ended, and there is nothing more to say.
     fn end(&mut self) {
-        self.with(|qp, _, host| qp.fail(host));
+        self.with(|qp, _, device| qp.fail(device));
         for _ in 0..10_000 {
             if !self.qp.wants_transmit() {
                 break;

@@ -1,7 +1,7 @@
 //! What a queue pair knows of a failure beyond its status: for people, who ask why.
 //!
-//! Evidence is given to [`Host::evidence`](crate::Host::evidence) on the way into a failure only;
-//! gathering it costs the data path nothing.
+//! Evidence is given to [`Device::evidence`](crate::Device::evidence) on the way into a failure
+//! only; gathering it costs the data path nothing.
 
 use crate::SendOp;
 use rnic_wire::{Operation, Psn};
@@ -59,9 +59,9 @@ pub struct SendFailed {
 /// Why a responder refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Key, range or right of memory: the host has said which.
+    /// Key, range or right of memory: the device has said which.
     Access,
-    /// The posted receive names memory that cannot be written: the host has said why.
+    /// The posted receive names memory that cannot be written: the device has said why.
     ReceiveMemory,
     /// The message is longer than the receive.
     TooLong,

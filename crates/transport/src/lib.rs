@@ -2,10 +2,10 @@
 //!
 //! This crate knows no socket, no clock, no thread and no raw pointer. A queue pair is *fed*
 //! ([`QueuePair::handle_packet`], [`QueuePair::handle_timeout`], [`QueuePair::post_send`]) and
-//! *drained* ([`QueuePair::poll_transmit`], [`QueuePair::next_timeout`]); whatever it needs of the
-//! device (memory, receive queue, completion queues) it asks of a [`Host`]. Time is the caller's:
-//! nanoseconds from an arbitrary zero. The same code therefore runs on a real socket and in a
-//! simulated network with a seed.
+//! *drained* ([`QueuePair::poll_transmit`], [`QueuePair::next_timeout`]); memory, receive queue and
+//! completion queues are what it asks of a [`Device`]. Time is the caller's: nanoseconds from an
+//! arbitrary zero. The same code therefore runs on a real socket and in a simulated network with a
+//! seed.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -13,9 +13,9 @@ extern crate alloc;
 
 pub mod completion;
 mod counters;
+pub mod device;
 mod evidence;
 mod fifo;
-pub mod host;
 mod middle;
 mod output;
 mod queue_pair;
@@ -31,12 +31,12 @@ pub mod work;
 
 pub use completion::{Completion, CompletionOpcode, Immediate, NetworkHeader, Status};
 pub use counters::{ByOperation, Counters, Traffic};
-pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
-pub use fifo::Fifo;
-pub use host::{
-    AtomicOp, BindFault, Host, Load, LocalFault, Misplaced, OneSided, PacketSink, Pd, Piece,
+pub use device::{
+    AtomicOp, BindFault, Device, Load, LocalFault, Misplaced, OneSided, PacketSink, Pd, Piece,
     Pieces, QpEvent, RemoteAccess, RemoteFault,
 };
+pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
+pub use fifo::Fifo;
 pub use queue_pair::QueuePair;
 pub use rc::{Delegate, Rc, RcAttr, Role, Verdict};
 pub use time::{Time, ack_timeout_ns};

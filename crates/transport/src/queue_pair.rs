@@ -2,7 +2,7 @@
 
 use alloc::collections::TryReserveError;
 
-use crate::{Counters, Host, PacketSink, Rc, SendWqe, Time, Uc, Ud};
+use crate::{Counters, Device, PacketSink, Rc, SendWqe, Time, Uc, Ud};
 use rnic_wire::{Packet, Psn, UdPrefix};
 
 /// A queue pair of any service, for whoever drives them alike.
@@ -43,14 +43,14 @@ impl QueuePair {
 
     /// Moves to ERR and flushes both queues in order; also called after WQEs were posted in ERR.
     /// Idempotent.
-    pub fn fail<H: Host>(&mut self, host: &mut H) {
-        each!(self, qp => qp.fail(host));
+    pub fn fail<H: Device>(&mut self, device: &mut H) {
+        each!(self, qp => qp.fail(device));
     }
 
     /// Enters SQD: what was begun of the send queue is finished, nothing new begins. `notify`: its
     /// end is [`crate::QpEvent::SendQueueDrained`].
-    pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
-        each!(self, qp => qp.drain(notify, host));
+    pub fn drain<H: Device>(&mut self, notify: bool, device: &mut H) {
+        each!(self, qp => qp.drain(notify, device));
     }
 
     /// In SQD, and something is still under way.
@@ -128,46 +128,46 @@ impl QueuePair {
     /// whose addresses, the caller has checked. `prefix` is asked for what a datagram's receive
     /// begins with.
     #[inline]
-    pub fn handle_packet<H: Host>(
+    pub fn handle_packet<H: Device>(
         &mut self,
         now: Time,
         packet: &Packet<'_>,
         prefix: impl FnOnce() -> UdPrefix,
-        host: &mut H,
+        device: &mut H,
     ) {
         match self {
-            QueuePair::Rc(rc) => rc.handle_packet(now, packet, host),
-            QueuePair::Uc(uc) => uc.handle_packet(now, packet, host),
-            QueuePair::Ud(ud) => ud.handle_packet(now, packet, &prefix(), host),
+            QueuePair::Rc(rc) => rc.handle_packet(now, packet, device),
+            QueuePair::Uc(uc) => uc.handle_packet(now, packet, device),
+            QueuePair::Ud(ud) => ud.handle_packet(now, packet, &prefix(), device),
         }
     }
 
     /// Emits packets until there is nothing to send now, about `budget` bytes were emitted, or the
     /// sink is full. Gives what that took of the budget.
     #[inline]
-    pub fn poll_transmit<H: Host, S: PacketSink>(
+    pub fn poll_transmit<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
-        host: &mut H,
+        device: &mut H,
         sink: &mut S,
         budget: usize,
     ) -> usize {
-        each!(self, qp => qp.poll_transmit(now, host, sink, budget))
+        each!(self, qp => qp.poll_transmit(now, device, sink, budget))
     }
 
     /// As `poll_transmit`, but an ACK that is all the responder has to say stays owed.
     #[inline]
-    pub fn poll_requests<H: Host, S: PacketSink>(
+    pub fn poll_requests<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
-        host: &mut H,
+        device: &mut H,
         sink: &mut S,
         budget: usize,
     ) -> usize {
         match self {
-            QueuePair::Rc(rc) => rc.poll_requests(now, host, sink, budget),
-            QueuePair::Uc(uc) => uc.poll_transmit(now, host, sink, budget),
-            QueuePair::Ud(ud) => ud.poll_transmit(now, host, sink, budget),
+            QueuePair::Rc(rc) => rc.poll_requests(now, device, sink, budget),
+            QueuePair::Uc(uc) => uc.poll_transmit(now, device, sink, budget),
+            QueuePair::Ud(ud) => ud.poll_transmit(now, device, sink, budget),
         }
     }
 
@@ -203,8 +203,8 @@ impl QueuePair {
     }
 
     /// Fires the timers that are due.
-    pub fn handle_timeout<H: Host>(&mut self, now: Time, host: &mut H) {
-        each!(self, qp => qp.handle_timeout(now, host));
+    pub fn handle_timeout<H: Device>(&mut self, now: Time, device: &mut H) {
+        each!(self, qp => qp.handle_timeout(now, device));
     }
 
     /// Next PSN the requester will use.

@@ -3,7 +3,7 @@
 use crate::completion::vendor_err;
 use crate::scatter::{SgCursor, total_len};
 use crate::{
-    Completion, CompletionOpcode, Host, Immediate, LocalFault, Misplaced, Pd, QpEvent, RecvWqe,
+    Completion, CompletionOpcode, Device, Immediate, LocalFault, Misplaced, Pd, QpEvent, RecvWqe,
     Status,
 };
 use rnic_wire::Payload;
@@ -22,12 +22,12 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     /// The oldest receive; `own` is the queue pair's protection domain.
-    pub(crate) fn take<H: Host>(own: Pd, host: &mut H) -> Option<Receiving> {
-        let wqe = host.take_receive()?;
+    pub(crate) fn take<H: Device>(own: Pd, device: &mut H) -> Option<Receiving> {
+        let wqe = device.take_receive()?;
         Some(Receiving {
             room: total_len(&wqe.sges),
             wqe,
-            pd: host.receive_pd(own),
+            pd: device.receive_pd(own),
             cursor: SgCursor::default(),
             filled: 0,
         })
@@ -48,13 +48,13 @@ impl Receiving {
     /// Stores what comes next; the caller has looked at [`Receiving::left`]. Of what is lost on the
     /// way nothing counts.
     #[inline]
-    pub(crate) fn store<H: Host>(
+    pub(crate) fn store<H: Device>(
         &mut self,
         data: Payload<'_>,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Misplaced<LocalFault>> {
         let before = self.cursor;
-        let stored = self.cursor.scatter(host, self.pd, &self.wqe.sges, data);
+        let stored = self.cursor.scatter(device, self.pd, &self.wqe.sges, data);
         match stored {
             Ok(()) => self.filled += data.len() as u64,
             Err(_) => self.cursor = before,
@@ -88,15 +88,15 @@ pub(crate) fn failed_receive(
 
 /// Completes all receives as flushed; an SRQ keeps its own, and its queue pair, if it just
 /// `entered` ERR, says that it is done with it.
-pub(crate) fn flush_receives<H: Host>(qpn: u32, src_qpn: u32, entered: bool, host: &mut H) {
-    if host.receives_posted().is_none() {
+pub(crate) fn flush_receives<H: Device>(qpn: u32, src_qpn: u32, entered: bool, device: &mut H) {
+    if device.receives_posted().is_none() {
         if entered {
-            host.event(QpEvent::LastWqeReached);
+            device.event(QpEvent::LastWqeReached);
         }
         return;
     }
-    while let Some(wqe) = host.take_receive() {
+    while let Some(wqe) = device.take_receive() {
         let (status, detail) = (Status::WorkRequestFlushed, vendor_err::FLUSHED);
-        host.complete_recv(failed_receive(wqe.wr_id, qpn, src_qpn, status, detail));
+        device.complete_recv(failed_receive(wqe.wr_id, qpn, src_qpn, status, detail));
     }
 }

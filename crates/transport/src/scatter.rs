@@ -1,6 +1,6 @@
 //! A cursor over a scatter/gather list: packets are cut from it and poured into it in order.
 
-use crate::{Host, LocalFault, Misplaced, Pd, RemoteFault, Sge};
+use crate::{Device, LocalFault, Misplaced, Pd, RemoteFault, Sge};
 use rnic_wire::Payload;
 
 /// A position in a scatter/gather list. Moving on from where it stands costs nothing; going
@@ -73,12 +73,12 @@ impl SgCursor {
     /// Fills `out` from the list.
     ///
     /// # Errors
-    /// What the host said, or [`LocalFault::OutOfRange`] if the list is too short. The cursor is
+    /// What the device said, or [`LocalFault::OutOfRange`] if the list is too short. The cursor is
     /// then anywhere.
     #[inline]
-    pub(crate) fn gather<H: Host>(
+    pub(crate) fn gather<H: Device>(
         &mut self,
-        host: &H,
+        device: &H,
         pd: Pd,
         list: &[Sge],
         out: &mut [u8],
@@ -87,7 +87,7 @@ impl SgCursor {
         while !rest.is_empty() {
             let piece = self.piece(list, rest.len())?;
             let (now, later) = rest.split_at_mut(piece.length as usize);
-            host.read_local(pd, piece.lkey, piece.addr, now)?;
+            device.read_local(pd, piece.lkey, piece.addr, now)?;
             rest = later;
         }
         Ok(())
@@ -95,9 +95,9 @@ impl SgCursor {
 
     /// Stores `data` into the list; errors as [`SgCursor::gather`].
     #[inline]
-    pub(crate) fn scatter<H: Host>(
+    pub(crate) fn scatter<H: Device>(
         &mut self,
-        host: &mut H,
+        device: &mut H,
         pd: Pd,
         list: &[Sge],
         data: Payload<'_>,
@@ -107,9 +107,9 @@ impl SgCursor {
             let piece = self.piece(list, rest.len())?;
             let (now, later) = rest.split_at(piece.length as usize);
             match now {
-                Payload::Here(bytes) => host.write_local(pd, piece.lkey, piece.addr, bytes)?,
+                Payload::Here(bytes) => device.write_local(pd, piece.lkey, piece.addr, bytes)?,
                 Payload::Elsewhere { from, len, .. } => {
-                    host.place_local(pd, piece.lkey, piece.addr, from, len)?;
+                    device.place_local(pd, piece.lkey, piece.addr, from, len)?;
                 }
             }
             rest = later;
@@ -120,16 +120,16 @@ impl SgCursor {
 
 /// Stores (a part of) the payload of an RDMA WRITE.
 #[inline]
-pub(crate) fn store_remote<H: Host>(
-    host: &mut H,
+pub(crate) fn store_remote<H: Device>(
+    device: &mut H,
     pd: Pd,
     rkey: u32,
     va: u64,
     data: Payload<'_>,
 ) -> Result<(), Misplaced<RemoteFault>> {
     match data {
-        Payload::Here(bytes) => Ok(host.write_remote(pd, rkey, va, bytes)?),
-        Payload::Elsewhere { from, len, .. } => host.place_remote(pd, rkey, va, from, len),
+        Payload::Here(bytes) => Ok(device.write_remote(pd, rkey, va, bytes)?),
+        Payload::Elsewhere { from, len, .. } => device.place_remote(pd, rkey, va, from, len),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::fifo::Fifo;
 use crate::rc::Drain;
 use crate::scatter::SgCursor;
 use crate::{
-    Completion, Counters, Host, Immediate, LocalFault, Pd, QpEvent, SendData, SendWqe, Status,
+    Completion, Counters, Device, Immediate, LocalFault, Pd, QpEvent, SendData, SendWqe, Status,
 };
 use rnic_wire::Psn;
 
@@ -30,12 +30,12 @@ pub(crate) enum State {
 impl State {
     /// Takes note of a packet that came: may it be received?
     #[inline]
-    pub(crate) fn receives<H: Host>(&mut self, host: &mut H) -> bool {
+    pub(crate) fn receives<H: Device>(&mut self, device: &mut H) -> bool {
         match self {
             State::RtrCommunicating | State::Rts | State::SendError => true,
             State::Rtr => {
                 *self = State::RtrCommunicating;
-                host.event(QpEvent::CommunicationEstablished);
+                device.event(QpEvent::CommunicationEstablished);
                 true
             }
             State::Reset | State::Error => false,
@@ -67,37 +67,37 @@ impl SendQueue {
 
     /// The front's last packet was handed over.
     #[inline]
-    pub(crate) fn complete_front<H: Host>(
+    pub(crate) fn complete_front<H: Device>(
         &mut self,
         qpn: u32,
         counters: &mut Counters,
-        host: &mut H,
+        device: &mut H,
     ) {
         self.cursor = SgCursor::default();
         if let Some(wqe) = self.queue.pop_front() {
             counters.messages_sent += 1;
             counters.requested.requested(&wqe.op, wqe.data.len());
             if wqe.signaled {
-                host.complete_send(completion(&wqe, qpn, Status::Success, 0));
+                device.complete_send(completion(&wqe, qpn, Status::Success, 0));
             }
         }
     }
 
     /// Enters SQD; `under_way`: packets of the front have left.
-    pub(crate) fn drain<H: Host>(&mut self, notify: bool, under_way: bool, host: &mut H) {
+    pub(crate) fn drain<H: Device>(&mut self, notify: bool, under_way: bool, device: &mut H) {
         self.drain = Drain::Draining { notify };
         if !under_way {
-            self.note_drained(host);
+            self.note_drained(device);
         }
     }
 
     /// Nothing is under way.
     #[inline]
-    pub(crate) fn note_drained<H: Host>(&mut self, host: &mut H) {
+    pub(crate) fn note_drained<H: Device>(&mut self, device: &mut H) {
         if let Drain::Draining { notify } = self.drain {
             self.drain = Drain::Drained;
             if notify {
-                host.event(QpEvent::SendQueueDrained);
+                device.event(QpEvent::SendQueueDrained);
             }
         }
     }
@@ -114,21 +114,21 @@ impl SendQueue {
 
     /// The front failed: it completes so, and all others are flushed.
     #[cold]
-    pub(crate) fn fail_front<H: Host>(&mut self, failure: Failure, qpn: u32, host: &mut H) {
+    pub(crate) fn fail_front<H: Device>(&mut self, failure: Failure, qpn: u32, device: &mut H) {
         if let Some(wqe) = self.queue.pop_front() {
             let Failure { status, vendor_err } = failure;
-            host.complete_send(completion(&wqe, qpn, status, vendor_err));
+            device.complete_send(completion(&wqe, qpn, status, vendor_err));
         }
-        self.flush(qpn, host);
+        self.flush(qpn, device);
     }
 
     /// Completes all WQEs as flushed.
-    pub(crate) fn flush<H: Host>(&mut self, qpn: u32, host: &mut H) {
+    pub(crate) fn flush<H: Device>(&mut self, qpn: u32, device: &mut H) {
         self.cursor = SgCursor::default();
         self.drain = Drain::No;
         while let Some(wqe) = self.queue.pop_front() {
             let (status, detail) = (Status::WorkRequestFlushed, vendor_err::FLUSHED);
-            host.complete_send(completion(&wqe, qpn, status, detail));
+            device.complete_send(completion(&wqe, qpn, status, detail));
         }
     }
 
@@ -138,18 +138,18 @@ impl SendQueue {
 
     /// Copies the part of the front's message that starts at `offset`.
     #[inline]
-    pub(crate) fn fill<H: Host>(
+    pub(crate) fn fill<H: Device>(
         &mut self,
         pd: Pd,
         offset: u64,
         payload: &mut [u8],
-        host: &H,
+        device: &H,
     ) -> Result<(), LocalFault> {
         match self.queue.front().map(|wqe| &wqe.data) {
             _ if payload.is_empty() => Ok(()),
             Some(SendData::Gather(list)) => {
                 self.cursor.seek(list, offset);
-                self.cursor.gather(host, pd, list, payload)
+                self.cursor.gather(device, pd, list, payload)
             }
             Some(SendData::Inline(bytes)) => {
                 let from = offset as usize;

@@ -5,7 +5,7 @@
 //! `HOSTILE_PACKETS` sets the number of packets of each seed in the normal run;
 //! `ten_million_packets` is the long one.
 
-use crate::support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
+use crate::support::memory::{Memory, QpDevice, Queues, Region, Rights, Srq};
 use crate::support::network;
 use crate::support::pair::{Batch, post_fast};
 use rnic_transport::{
@@ -180,21 +180,21 @@ impl Victim {
         self.rc.send_ready(self.attr);
     }
 
-    fn with<R>(&mut self, f: impl FnOnce(&mut Rc, Time, &mut QpHost<'_>) -> R) -> R {
+    fn with<R>(&mut self, f: impl FnOnce(&mut Rc, Time, &mut QpDevice<'_>) -> R) -> R {
         self.with_packet(None, f)
     }
 
     fn with_packet<R>(
         &mut self,
         packet: Option<&[u8]>,
-        f: impl FnOnce(&mut Rc, Time, &mut QpHost<'_>) -> R,
+        f: impl FnOnce(&mut Rc, Time, &mut QpDevice<'_>) -> R,
     ) -> R {
-        let mut host = QpHost {
+        let mut device = QpDevice {
             memory: &mut self.memory,
             queues: &mut self.queues,
             packet,
         };
-        f(&mut self.rc, Time(self.now), &mut host)
+        f(&mut self.rc, Time(self.now), &mut device)
     }
 
     /// One thing happens.
@@ -207,7 +207,7 @@ impl Victim {
             240..=253 => self.pass_time(),
             254 => {
                 if self.rng.u8(..) < 16 {
-                    self.with(|rc, _, host| rc.fail(host));
+                    self.with(|rc, _, device| rc.fail(device));
                 }
             }
             255 => {
@@ -402,15 +402,15 @@ impl Victim {
         };
         self.signaled += u64::from(wqe.signaled);
         if self.rng.bool() {
-            return self.with(|rc, _, host| {
-                host.queues.note_send(&wqe);
+            return self.with(|rc, _, device| {
+                device.queues.note_send(&wqe);
                 rc.post_send(wqe);
             });
         }
         let mut batch = Batch::new(self.rng.usize(..2));
-        self.with(|rc, now, host| {
-            host.queues.note_send(&wqe);
-            post_fast(rc, now, wqe, Asks::Now, host, &mut batch);
+        self.with(|rc, now, device| {
+            device.queues.note_send(&wqe);
+            post_fast(rc, now, wqe, Asks::Now, device, &mut batch);
         });
         self.emitted(batch);
     }
@@ -423,11 +423,11 @@ impl Victim {
         }
         let wanted = self.rc.wants_transmit();
         let fast = self.rng.bool();
-        self.with(|rc, now, host| {
-            let said =
-                fast && (rc.acknowledge_fast(host, &mut batch) || rc.answer_fast(host, &mut batch));
+        self.with(|rc, now, device| {
+            let said = fast
+                && (rc.acknowledge_fast(device, &mut batch) || rc.answer_fast(device, &mut batch));
             if !said {
-                rc.poll_transmit(now, host, &mut batch, budget);
+                rc.poll_transmit(now, device, &mut batch, budget);
             }
         });
         assert!(
@@ -464,7 +464,7 @@ impl Victim {
     fn pass_time(&mut self) {
         self.now += self.rng.u64(..100_000);
         if self.rc.next_timeout().is_some_and(|at| at.0 <= self.now) {
-            self.with(|rc, now, host| rc.handle_timeout(now, host));
+            self.with(|rc, now, device| rc.handle_timeout(now, device));
             let next = self.rc.next_timeout();
             assert!(next.is_none_or(|at| at.0 > self.now), "fired and still due");
         }
@@ -521,10 +521,10 @@ impl Victim {
         let expected = self.rc.rq_psn();
         let elsewhere = (!gone && !absurd).then_some(&bytes[..]);
         let usual = Usual::parse(&bytes).filter(|_| !by_memory && self.rng.bool());
-        let fast = self.with_packet(elsewhere, |rc, now, host| {
-            let fast = usual.is_some_and(|(bth, usual)| rc.take_fast(now, &bth, usual, host));
+        let fast = self.with_packet(elsewhere, |rc, now, device| {
+            let fast = usual.is_some_and(|(bth, usual)| rc.take_fast(now, &bth, usual, device));
             if !fast {
-                rc.handle_packet(now, &packet, host);
+                rc.handle_packet(now, &packet, device);
             }
             fast
         });
@@ -843,7 +843,7 @@ fn attack(seed: u64, packets: u64) -> Victim {
         victim.step();
     }
     // The end: everything that was posted ends.
-    victim.with(|rc, _, host| rc.fail(host));
+    victim.with(|rc, _, device| rc.fail(device));
     victim.bury();
     victim
 }

@@ -4,7 +4,7 @@
 //!
 //! `PROPTEST_CASES` sets the number of cases of each property.
 
-use crate::support::memory::{Effect, Memory, QpHost, Queues, Region, Rights};
+use crate::support::memory::{Effect, Memory, QpDevice, Queues, Region, Rights};
 use crate::support::network::{self, Impairments, Network};
 use crate::support::pair::Batch;
 use proptest::prelude::*;
@@ -119,21 +119,21 @@ impl Side {
         });
     }
 
-    fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, &mut QpHost<'_>) -> R) -> R {
+    fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, &mut QpDevice<'_>) -> R) -> R {
         self.with_packet(None, f)
     }
 
     fn with_packet<R>(
         &mut self,
         packet: Option<&[u8]>,
-        f: impl FnOnce(&mut QueuePair, &mut QpHost<'_>) -> R,
+        f: impl FnOnce(&mut QueuePair, &mut QpDevice<'_>) -> R,
     ) -> R {
-        let mut host = QpHost {
+        let mut device = QpDevice {
             memory: &mut self.memory,
             queues: &mut self.queues,
             packet,
         };
-        f(&mut self.qp, &mut host)
+        f(&mut self.qp, &mut device)
     }
 
     /// Only a packet that says so beforehand takes a receive; false: it did not although there was
@@ -149,8 +149,8 @@ impl Side {
         };
         let (needs, posted) = (self.qp.needs_receive(&packet), self.queues.receives.len());
         let elsewhere = (!gone).then_some(bytes);
-        self.with_packet(elsewhere, |qp, host| {
-            qp.handle_packet(Time(0), &packet, prefix, host);
+        self.with_packet(elsewhere, |qp, device| {
+            qp.handle_packet(Time(0), &packet, prefix, device);
         });
         if gone {
             return true;
@@ -253,7 +253,7 @@ fn run(
             batch.most_payload = Some(rng.usize(..8 * MTU.bytes()));
         }
         let budget = rng.usize(1..4096);
-        from.with(|qp, host| qp.poll_transmit(Time(now), host, &mut batch, budget));
+        from.with(|qp, device| qp.poll_transmit(Time(now), device, &mut batch, budget));
         for bytes in batch.packets {
             network::lint(&bytes, MTU, batch.most_payload, 0xffff, 0x22)
                 .expect("a packet by the rules");

@@ -16,7 +16,7 @@ use crate::engine::{DropCounters, Engine, Objects, PortCounters, sum};
 use crate::error::{Error, Result};
 use crate::memory::Windows;
 use crate::observe;
-use crate::queues::{AsyncEvents, CqFacts, CqTasks, Device, ShardSet};
+use crate::queues::{AsyncEvents, CqFacts, CqTasks, DeviceUpcalls, ShardSet};
 use crate::sync::bias::Guard;
 use rnic_sys::ForkWitness;
 
@@ -217,7 +217,7 @@ impl Nic {
     }
 }
 
-impl Device for Nic {
+impl DeviceUpcalls for Nic {
     fn check_alive(&self, verb: &'static str) -> Result<()> {
         Nic::check_alive(self, verb)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rnic_link::{GrantName, Reach, Request};
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Fifo, Host,
+    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Device, Evidence, Fifo,
     LocalFault, Misplaced, OneSided, Pd, Pieces, Placement, QpEvent, RecvWqe, RemoteAccess,
     RemoteFault, Sge, Status,
 };
@@ -19,7 +19,7 @@ use super::srq_table::SrqTable;
 use super::tables::qp_entry::withdraw;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
-pub(crate) struct DeviceHost<'a> {
+pub(crate) struct DeviceView<'a> {
     pub(super) memory: &'a MemoryTable,
     pub(super) shared: &'a Arc<QpShared>,
     pub(super) receives: &'a mut Fifo<RecvWqe>,
@@ -39,7 +39,7 @@ pub(crate) struct DeviceHost<'a> {
     pub(super) pointed: &'a mut bool,
 }
 
-impl DeviceHost<'_> {
+impl DeviceView<'_> {
     /// From now on another process does something for the queue pair, which takes no fast path
     /// any more.
     fn ask_remote(&mut self) -> &mut RemoteSrq {
@@ -118,7 +118,7 @@ impl DeviceHost<'_> {
     }
 }
 
-impl Host for DeviceHost<'_> {
+impl Device for DeviceView<'_> {
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault> {
         let length = u64::from(sge.length);
         self.memory

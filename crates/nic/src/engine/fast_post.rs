@@ -140,11 +140,11 @@ impl Engine {
             staged: &mut self.staged,
             local_pause: None,
         };
-        let (transport, host) = lend(entry, &self.memory, &self.srqs);
+        let (transport, device) = lend(entry, &self.memory, &self.srqs);
         let QueuePair::Rc(rc) = transport else {
             return ShortPost::NotThisWay;
         };
-        let left = rc.post_short(Time(now), short, asks, &host, &mut sink);
+        let left = rc.post_short(Time(now), short, asks, &device, &mut sink);
         if with_ack {
             self.link.wake_unwoken();
         }
@@ -282,12 +282,12 @@ impl Posting<'_> {
             staged: self.staged,
             local_pause: None,
         };
-        let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
+        let (transport, mut device) = lend(self.entry, self.memory, self.srqs);
         if let QueuePair::Rc(rc) = transport {
             if self.alone {
                 rc.expect_more(false);
             }
-            self.fast = rc.post_fast(Time(now), wqe, &mut host, &mut sink);
+            self.fast = rc.post_fast(Time(now), wqe, &mut device, &mut sink);
         }
         if with_ack {
             self.link.wake_unwoken();
@@ -311,9 +311,9 @@ impl Posting<'_> {
         if self.entry.ready || self.entry.shared.slots.send.used() > 1 {
             return false;
         }
-        let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
+        let (transport, mut device) = lend(self.entry, self.memory, self.srqs);
         match transport {
-            QueuePair::Rc(rc) => !rc.owes_only_ack() && rc.execute_fast(&mut host),
+            QueuePair::Rc(rc) => !rc.owes_only_ack() && rc.execute_fast(&mut device),
             _ => false,
         }
     }
@@ -339,8 +339,8 @@ impl Posting<'_> {
             // It may have failed. What was posted behind it is flushed first: each completion frees
             // its own place.
             if self.entry.transport.is_error() {
-                let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
-                transport.fail(&mut host);
+                let (transport, mut device) = lend(self.entry, self.memory, self.srqs);
+                transport.fail(&mut device);
             }
             settle(self.entry, self.ready, self.timers);
             return Ended::Waits;

@@ -9,7 +9,7 @@ use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Rc};
 
 use super::ack_piggyback::{DelayedAcks, Wait};
-use super::device_view::DeviceHost;
+use super::device_view::DeviceView;
 use super::packet_sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
 use crate::engine::QpEntry;
@@ -119,7 +119,7 @@ impl Engine {
             &self.srqs,
             &mut self.ahs,
             &mut self.staged,
-            |rc, host, sink| rc.answer_fast(host, sink),
+            |rc, device, sink| rc.answer_fast(device, sink),
         );
         if left {
             entry.ready = false;
@@ -157,9 +157,15 @@ pub(super) fn acknowledge(
     ahs: &mut AhTable,
     staged: &mut usize,
 ) -> bool {
-    say(entry, link, memory, srqs, ahs, staged, |rc, host, sink| {
-        rc.acknowledge_fast(host, sink)
-    })
+    say(
+        entry,
+        link,
+        memory,
+        srqs,
+        ahs,
+        staged,
+        |rc, device, sink| rc.acknowledge_fast(device, sink),
+    )
 }
 
 /// The same, in front of a message that is being posted: the peer is woken once for both. The
@@ -187,7 +193,7 @@ fn say(
     srqs: &SrqTable,
     ahs: &mut AhTable,
     staged: &mut usize,
-    what: impl FnOnce(&mut Rc, &mut DeviceHost<'_>, &mut PathSink<'_>) -> bool,
+    what: impl FnOnce(&mut Rc, &mut DeviceView<'_>, &mut PathSink<'_>) -> bool,
 ) -> bool {
     if entry.staged || !entry.may_reply_fast() {
         return false;
@@ -202,7 +208,7 @@ fn say(
         local_pause: None,
     };
     let left = match lend(entry, memory, srqs) {
-        (QueuePair::Rc(rc), mut host) => what(rc, &mut host, &mut sink),
+        (QueuePair::Rc(rc), mut device) => what(rc, &mut device, &mut sink),
         _ => false,
     };
     if left {

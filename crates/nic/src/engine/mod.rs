@@ -63,7 +63,7 @@ use crate::observe;
 use crate::queues::{CqTasks, Domains, QpState};
 use ack_piggyback::DelayedAcks;
 pub(crate) use common::Common;
-use device_view::DeviceHost;
+use device_view::DeviceView;
 use doorbell::Batcher;
 pub(crate) use doorbell::Posted;
 use fairness::Fairness;
@@ -481,8 +481,8 @@ impl Engine {
             ..
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
-            let (transport, mut host) = lend(entry, memory, srqs);
-            transport.fail(&mut host);
+            let (transport, mut device) = lend(entry, memory, srqs);
+            transport.fail(&mut device);
             timers.note(entry);
             entry.shared.set_state(QpState::Err);
             entry.free_retired();
@@ -499,8 +499,8 @@ impl Engine {
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             let notify = entry.attr.en_sqd_async_notify;
-            let (transport, mut host) = lend(entry, memory, srqs);
-            transport.drain(notify, &mut host);
+            let (transport, mut device) = lend(entry, memory, srqs);
+            transport.drain(notify, &mut device);
         }
     }
 
@@ -542,7 +542,7 @@ pub(crate) fn lend<'a>(
     entry: &'a mut QpEntry,
     memory: &'a MemoryTable,
     srqs: &'a SrqTable,
-) -> (&'a mut QueuePair, DeviceHost<'a>) {
+) -> (&'a mut QueuePair, DeviceView<'a>) {
     let QpEntry {
         transport,
         shared,
@@ -555,7 +555,7 @@ pub(crate) fn lend<'a>(
         pointed,
         ..
     } = entry;
-    let host = DeviceHost {
+    let device = DeviceView {
         memory,
         shared,
         receives,
@@ -568,7 +568,7 @@ pub(crate) fn lend<'a>(
         reach: reach.as_deref(),
         pointed,
     };
-    (transport, host)
+    (transport, device)
 }
 
 /// Why no range of numbers could be had.

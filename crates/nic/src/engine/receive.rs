@@ -202,9 +202,9 @@ fn deliver(
         return DONE;
     }
     let asking = Asking::of(entry, received.ring, &packet);
-    let (transport, mut host) = lend(entry, memory, srqs);
-    host.packet = apart.as_ref().map(|packet| packet as &dyn PacketMemory);
-    transport.handle_packet(now, &packet, || network_header(received), &mut host);
+    let (transport, mut device) = lend(entry, memory, srqs);
+    device.packet = apart.as_ref().map(|packet| packet as &dyn PacketMemory);
+    transport.handle_packet(now, &packet, || network_header(received), &mut device);
     if let Some(asking) = asking {
         proven.extend(asking.shows(entry));
     }
@@ -308,10 +308,10 @@ fn take_fast(
     if !entry.may_take_fast() || !is_default_partition(bth.pkey) {
         return None;
     }
-    let (QueuePair::Rc(rc), mut host) = lend(entry, memory, srqs) else {
+    let (QueuePair::Rc(rc), mut device) = lend(entry, memory, srqs) else {
         return None;
     };
-    if !rc.take_fast(now, &bth, usual, &mut host) {
+    if !rc.take_fast(now, &bth, usual, &mut device) {
         return None;
     }
     match usual {

@@ -226,8 +226,8 @@ impl Engine {
             {
                 look_for_peer(entry, &mut self.link, now);
                 let before = entry.requests();
-                let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
-                transport.handle_timeout(now, &mut host);
+                let (transport, mut device) = lend(entry, &self.memory, &self.srqs);
+                transport.handle_timeout(now, &mut device);
                 let lost = entry.requests().silences > before.silences && !before.is_silent();
                 let overrun =
                     incast_group::lost(entry, &self.link, &mut self.timers.incast, now, lost);
@@ -420,14 +420,14 @@ impl Engine {
         if unreliable {
             sink.link.lose_what_stopped_peers_leave(true);
         }
-        let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
+        let (transport, mut device) = lend(entry, &self.memory, &self.srqs);
         if unreliable && !may_execute {
-            host.reach = None;
+            device.reach = None;
         }
         let spent = if hold {
-            transport.poll_requests(Time(now), &mut host, &mut sink, quantum)
+            transport.poll_requests(Time(now), &mut device, &mut sink, quantum)
         } else {
-            let spent = transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
+            let spent = transport.poll_transmit(Time(now), &mut device, &mut sink, quantum);
             entry.held_ack.left();
             if requests {
                 if entry

@@ -28,7 +28,7 @@ pub(crate) use cq_tasks::CqTasks;
 pub(crate) use domain::{Domain, Domains, Target};
 pub use events::AsyncEvent;
 pub(crate) use events::AsyncEvents;
-pub(crate) use owner::{Device, Owner};
+pub(crate) use owner::{DeviceUpcalls, Owner};
 pub(crate) use qp::{Listener, QpShared, ReceiveSource};
 pub use qp_attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub(crate) use shard_set::ShardSet;

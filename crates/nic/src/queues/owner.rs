@@ -7,9 +7,9 @@ use super::cq_tasks::CqTasks;
 use super::events::{AsyncEvent, AsyncEvents};
 use crate::error::Result;
 
-/// What queues ask of the device. They lie below the engine and below those who drive it, so that
-/// these are handed down.
-pub(crate) trait Device: Debug + Send + Sync {
+/// What queues ask of the device above them. They lie below the engine and the threads that drive
+/// it, so the device is handed down to them as this trait.
+pub(crate) trait DeviceUpcalls: Debug + Send + Sync {
     /// Fails in a forked child, where all is a dead copy, and after the device has ended.
     fn check_alive(&self, verb: &'static str) -> Result<()>;
 
@@ -36,7 +36,7 @@ pub(crate) struct Owner {
     /// No other context of the process has it.
     pub(crate) id: u64,
     pub(crate) events: Arc<AsyncEvents>,
-    pub(crate) device: Arc<dyn Device>,
+    pub(crate) device: Arc<dyn DeviceUpcalls>,
 }
 
 impl Owner {

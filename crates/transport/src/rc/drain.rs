@@ -2,7 +2,7 @@
 //! Queue Drain").
 
 use super::{Rc, RcAttr, State};
-use crate::{Host, QpEvent};
+use crate::{Device, QpEvent};
 
 /// How far the send queue is on its way to rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub(crate) enum Drain {
 impl Rc {
     /// Enters SQD: WQEs whose first packet left are finished, no other starts. `notify`: the end of
     /// that is [`QpEvent::SendQueueDrained`], at once if nothing is under way.
-    pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
+    pub fn drain<H: Device>(&mut self, notify: bool, device: &mut H) {
         if self.state == State::Rts {
             self.requester.halted = true;
             self.drain = Drain::Draining { notify };
-            self.note_drained(host);
+            self.note_drained(device);
         }
     }
 
@@ -67,13 +67,13 @@ impl Rc {
     }
 
     #[inline]
-    pub(super) fn note_drained<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn note_drained<H: Device>(&mut self, device: &mut H) {
         if let Drain::Draining { notify } = self.drain
             && self.requester.is_at_rest()
         {
             self.drain = Drain::Drained;
             if notify {
-                host.event(QpEvent::SendQueueDrained);
+                device.event(QpEvent::SendQueueDrained);
             }
         }
     }

@@ -12,7 +12,7 @@ mod timer;
 
 use crate::completion::Failure;
 use crate::output::Output;
-use crate::{Counters, Host, PacketSink, Pd, Placement, QpEvent, SendWqe, Time};
+use crate::{Counters, Device, PacketSink, Pd, Placement, QpEvent, SendWqe, Time};
 use alloc::collections::TryReserveError;
 pub(crate) use drain::Drain;
 pub(crate) use requester::MAX_MESSAGE;
@@ -97,7 +97,7 @@ pub struct RcAttr {
 ///   the sink is full, then read [`Rc::next_timeout`]: every call may have changed it.
 /// * When that instant has come, call [`Rc::handle_timeout`], then poll again.
 /// * A fatal condition moves the queue pair to ERR by itself ([`Rc::is_error`] turns true within
-///   the call) with all queues flushed through the host in order: first the failing WQE with its
+///   the call) with all queues flushed through the device in order: first the failing WQE with its
 ///   status, then the rest, send queue and receive queue, as `WorkRequestFlushed`.
 #[derive(Debug)]
 pub struct Rc {
@@ -243,42 +243,42 @@ impl Rc {
 
     /// Moves to ERR (verb or fatal event) and flushes both queues in order. Idempotent; also called
     /// after WQEs were posted in ERR to flush them.
-    pub fn fail<H: Host>(&mut self, host: &mut H) {
+    pub fn fail<H: Device>(&mut self, device: &mut H) {
         if self.state != State::Error {
             self.responder.drop_answers();
         }
-        self.enter_error(host);
+        self.enter_error(device);
     }
 
     /// ERR with the answers that are still queued: what the responder has to say of its own
     /// failure.
-    fn enter_error<H: Host>(&mut self, host: &mut H) {
+    fn enter_error<H: Device>(&mut self, device: &mut H) {
         let entered = self.state != State::Error;
         self.state = State::Error;
         self.drain = Drain::No;
-        self.requester.flush(&self.shared, host);
-        self.responder.flush(&self.shared, host);
-        if entered && host.receives_posted().is_none() {
-            host.event(QpEvent::LastWqeReached);
+        self.requester.flush(&self.shared, device);
+        self.responder.flush(&self.shared, device);
+        if entered && device.receives_posted().is_none() {
+            device.event(QpEvent::LastWqeReached);
         }
     }
 
     /// A send WQE failed.
     #[cold]
-    fn send_failed<H: Host>(&mut self, failure: Failure, host: &mut H) {
+    fn send_failed<H: Device>(&mut self, failure: Failure, device: &mut H) {
         if let Some(evidence) = self.requester.failure_evidence(&self.shared) {
-            host.evidence(&evidence);
+            device.evidence(&evidence);
         }
-        self.requester.fail_front(failure, &self.shared, host);
-        self.fail(host);
+        self.requester.fail_front(failure, &self.shared, device);
+        self.fail(device);
     }
 
     /// The responder refused a request for good.
     #[cold]
-    fn request_refused<H: Host>(&mut self, fatal: Fatal, host: &mut H) {
-        self.enter_error(host);
+    fn request_refused<H: Device>(&mut self, fatal: Fatal, device: &mut H) {
+        self.enter_error(device);
         if let Some(event) = fatal.event {
-            host.event(event);
+            device.event(event);
         }
     }
 
@@ -300,14 +300,14 @@ impl Rc {
         u32::try_from(self.requester.outstanding()).unwrap_or(u32::MAX)
     }
 
-    /// A receive was taken from the host and is not complete: RESET forgets it without a
+    /// A receive was taken from the device and is not complete: RESET forgets it without a
     /// completion.
     pub fn holds_receive(&self) -> bool {
         self.responder.holds_receive()
     }
 
     /// Takes one packet addressed to this queue pair.
-    pub fn handle_packet<H: Host>(&mut self, now: Time, packet: &Packet<'_>, host: &mut H) {
+    pub fn handle_packet<H: Device>(&mut self, now: Time, packet: &Packet<'_>, device: &mut H) {
         let counters = &mut self.shared.counters;
         counters.packets_received += 1;
         let opcode = packet.bth.opcode;
@@ -325,8 +325,8 @@ impl Rc {
         counters.bytes_received += packet.payload.len() as u64;
         if operation.is_response() {
             if self.state == State::Rts && self.shared.attr.role != Role::XrcTarget {
-                let taken = self.handle_response(now, operation, packet, host);
-                self.answered(taken, host);
+                let taken = self.handle_response(now, operation, packet, device);
+                self.answered(taken, device);
             } else {
                 counters.dropped += 1;
             }
@@ -338,23 +338,23 @@ impl Rc {
         }
         if self.state == State::Rtr {
             self.state = State::RtrCommunicating;
-            host.event(QpEvent::CommunicationEstablished);
+            device.event(QpEvent::CommunicationEstablished);
         }
-        if let Err(fatal) = self
-            .responder
-            .handle_request(operation, packet, &mut self.shared, host)
+        if let Err(fatal) =
+            self.responder
+                .handle_request(operation, packet, &mut self.shared, device)
         {
-            self.request_refused(fatal, host);
+            self.request_refused(fatal, device);
         }
     }
 
     /// Another process has executed, or refused, the request in `packet`, which
-    /// [`Rc::handle_packet`] had left because of [`Host::srq_is_elsewhere`].
-    pub fn executed_elsewhere<H: Host>(
+    /// [`Rc::handle_packet`] had left because of [`Device::srq_is_elsewhere`].
+    pub fn executed_elsewhere<H: Device>(
         &mut self,
         packet: &Packet<'_>,
         verdict: Verdict,
-        host: &mut H,
+        device: &mut H,
     ) {
         let Some(operation) = packet.bth.opcode.operation() else {
             return;
@@ -365,13 +365,13 @@ impl Rc {
         let sh = &mut self.shared;
         if let Err(fatal) = self
             .responder
-            .executed_elsewhere(operation, packet, verdict, sh, host)
+            .executed_elsewhere(operation, packet, verdict, sh, device)
         {
-            self.request_refused(fatal, host);
+            self.request_refused(fatal, device);
         }
     }
 
-    /// What [`Host::is_at_hand`] had to fetch has come, or cannot be had: reading it says so.
+    /// What [`Device::is_at_hand`] had to fetch has come, or cannot be had: reading it says so.
     pub fn memory_came(&mut self) {
         self.responder.memory_came();
     }
@@ -383,34 +383,34 @@ impl Rc {
 
     /// The peer's answer was taken, by which the send queue may have come to rest, or failed.
     #[inline]
-    fn answered<H: Host>(&mut self, taken: Result<(), Failure>, host: &mut H) {
+    fn answered<H: Device>(&mut self, taken: Result<(), Failure>, device: &mut H) {
         match taken {
-            Ok(()) => self.note_drained(host),
-            Err(failure) => self.send_failed(failure, host),
+            Ok(()) => self.note_drained(device),
+            Err(failure) => self.send_failed(failure, device),
         }
     }
 
-    fn handle_response<H: Host>(
+    fn handle_response<H: Device>(
         &mut self,
         now: Time,
         operation: Operation,
         packet: &Packet<'_>,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         let (requester, sh) = (&mut self.requester, &mut self.shared);
         let psn = packet.bth.psn;
         match (operation, packet.ext.aeth, packet.ext.atomic_ack) {
             (Operation::Acknowledge, Some(aeth), _) => {
-                requester.handle_ack(psn, aeth, now, sh, host)
+                requester.handle_ack(psn, aeth, now, sh, device)
             }
             (Operation::AtomicAcknowledge, _, Some(ack)) => {
-                requester.handle_atomic_ack(psn, ack.original, now, sh, host)
+                requester.handle_atomic_ack(psn, ack.original, now, sh, device)
             }
             (Operation::Acknowledge | Operation::AtomicAcknowledge, ..) => {
                 sh.counters.dropped += 1;
                 Ok(())
             }
-            _ => requester.handle_read_response(psn, operation, packet.payload, now, sh, host),
+            _ => requester.handle_read_response(psn, operation, packet.payload, now, sh, device),
         }
     }
 
@@ -419,10 +419,10 @@ impl Rc {
     /// requests, except that a stream of READ responses takes no more than about half of a batch
     /// from requests that wait. Local faults found here complete the WQE in error. Gives what that
     /// took of the budget.
-    pub fn poll_transmit<H: Host, S: PacketSink>(
+    pub fn poll_transmit<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
-        host: &mut H,
+        device: &mut H,
         sink: &mut S,
         budget: usize,
     ) -> usize {
@@ -430,37 +430,37 @@ impl Rc {
         let waiting = self.may_request();
         // A lone ACK behind a short request leaves with it in one batch: it is the shorter one.
         if waiting && (self.requests_first || self.responder.owes_only_ack()) {
-            out.half(|out| self.transmit_requests(now, host, out));
+            out.half(|out| self.transmit_requests(now, device, out));
         }
         if waiting {
-            out.half(|out| self.transmit_answers(host, out));
+            out.half(|out| self.transmit_answers(device, out));
         } else {
-            self.transmit_answers(host, &mut out);
+            self.transmit_answers(device, &mut out);
         }
         let sent = self.shared.counters.packets_sent;
-        self.transmit_requests(now, host, &mut out);
+        self.transmit_requests(now, device, &mut out);
         self.requests_first =
             waiting && !self.requests_first && sent == self.shared.counters.packets_sent;
-        self.transmit_answers(host, &mut out);
+        self.transmit_answers(device, &mut out);
         budget - out.left()
     }
 
     /// As [`Rc::poll_transmit`], but an ACK that is all the responder has to say stays owed, and
     /// [`Rc::wants_transmit`] true: the caller is in a hurry with a request and will be back at
     /// once.
-    pub fn poll_requests<H: Host, S: PacketSink>(
+    pub fn poll_requests<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
-        host: &mut H,
+        device: &mut H,
         sink: &mut S,
         budget: usize,
     ) -> usize {
         if self.responder.owes_only_ack() {
             let mut out = Output::new(sink, budget);
-            self.transmit_requests(now, host, &mut out);
+            self.transmit_requests(now, device, &mut out);
             budget - out.left()
         } else {
-            self.poll_transmit(now, host, sink, budget)
+            self.poll_transmit(now, device, sink, budget)
         }
     }
 
@@ -475,25 +475,29 @@ impl Rc {
         self.requester.send_in_trains(trains);
     }
 
-    fn transmit_requests<H: Host, S: PacketSink>(
+    fn transmit_requests<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) {
         if self.state == State::Rts {
-            match self.requester.transmit(now, &mut self.shared, host, out) {
-                Ok(()) => self.note_drained(host),
-                Err(failure) => self.send_failed(failure, host),
+            match self.requester.transmit(now, &mut self.shared, device, out) {
+                Ok(()) => self.note_drained(device),
+                Err(failure) => self.send_failed(failure, device),
             }
         }
     }
 
-    fn transmit_answers<H: Host, S: PacketSink>(&mut self, host: &mut H, out: &mut Output<'_, S>) {
-        if let Err(fatal) = self.responder.transmit(&mut self.shared, host, out) {
-            self.request_refused(fatal, host);
+    fn transmit_answers<H: Device, S: PacketSink>(
+        &mut self,
+        device: &mut H,
+        out: &mut Output<'_, S>,
+    ) {
+        if let Err(fatal) = self.responder.transmit(&mut self.shared, device, out) {
+            self.request_refused(fatal, device);
             // Now its queue holds the NAK alone, which cannot fail.
-            let _ = self.responder.transmit(&mut self.shared, host, out);
+            let _ = self.responder.transmit(&mut self.shared, device, out);
         }
     }
 
@@ -569,7 +573,7 @@ impl Rc {
     }
 
     /// What was posted last is a short WRITE or READ, and nothing is under way or waits that needs
-    /// packets: it may be done in a row with others ([`Host::execute_row`]).
+    /// packets: it may be done in a row with others ([`Device::execute_row`]).
     #[inline]
     pub fn waits_for_row(&self) -> bool {
         self.state == State::Rts && self.requester.waits_for_row(&self.shared)
@@ -591,11 +595,11 @@ impl Rc {
     }
 
     /// Fires the timers that are due (ACK timeout, RNR wait, probe).
-    pub fn handle_timeout<H: Host>(&mut self, now: Time, host: &mut H) {
+    pub fn handle_timeout<H: Device>(&mut self, now: Time, device: &mut H) {
         let sh = &mut self.shared;
         self.requester.overslept(now, sh);
-        if let Err(failure) = self.requester.handle_timeout(now, sh, host) {
-            self.send_failed(failure, host);
+        if let Err(failure) = self.requester.handle_timeout(now, sh, device) {
+            self.send_failed(failure, device);
         }
     }
 

@@ -45,7 +45,7 @@ use super::timer::TimerTable;
 use super::{Failure, Shared};
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
-use crate::{Completion, Host, Immediate, SendOp, SendWqe, ShortSend, Status, Time};
+use crate::{Completion, Device, Immediate, SendOp, SendWqe, ShortSend, Status, Time};
 use alloc::collections::{TryReserveError, VecDeque};
 use asking::Asking;
 use probe::Probe;
@@ -408,12 +408,12 @@ impl Requester {
     /// a READ or atomic, which only its own response ends. The caller has checked `limit <= max`.
     ///
     /// Returns whether it got to `limit`.
-    fn acknowledge_before<H: Host>(
+    fn acknowledge_before<H: Device>(
         &mut self,
         limit: u64,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> bool {
         let before = self.una;
         while self.una.pos < limit {
@@ -425,7 +425,7 @@ impl Requester {
             }
             let k = limit - front.start.pos;
             if k >= u64::from(front.packets) {
-                self.retire(sh, host);
+                self.retire(sh, device);
             } else {
                 self.una = front.mark_at(k as u32, sh.mtu);
             }
@@ -437,7 +437,7 @@ impl Requester {
     }
 
     /// The front WQE is done: completes it and takes it off the queue.
-    fn retire<H: Host>(&mut self, sh: &mut Shared, host: &mut H) {
+    fn retire<H: Device>(&mut self, sh: &mut Shared, device: &mut H) {
         // Looked at where it is: to take it out would copy it.
         let Some(front) = self.queue.front() else {
             return;
@@ -448,7 +448,7 @@ impl Requester {
             .requested
             .requested(&front.wqe.op, u64::from(front.len));
         if front.wqe.signaled {
-            host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
+            device.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }
         self.queue.pop_front();
         self.probe.retired();
@@ -461,7 +461,7 @@ impl Requester {
             self.gather = SgCursor::default();
             self.fault = None;
         }
-        self.retire_local(sh, host);
+        self.retire_local(sh, device);
     }
 
     /// A READ request or an atomic left, which ends at `end`.
@@ -534,18 +534,18 @@ impl Requester {
     }
 
     /// Completes the front WQE with an error.
-    pub(crate) fn fail_front<H: Host>(&mut self, failure: Failure, sh: &Shared, host: &mut H) {
+    pub(crate) fn fail_front<H: Device>(&mut self, failure: Failure, sh: &Shared, device: &mut H) {
         if let Some(front) = self.queue.pop_front() {
-            host.complete_send(front.completion(sh.attr.qpn, failure.status, failure.vendor_err));
+            device.complete_send(front.completion(sh.attr.qpn, failure.status, failure.vendor_err));
         }
     }
 
     /// Completes all WQEs as flushed.
-    pub(crate) fn flush<H: Host>(&mut self, sh: &Shared, host: &mut H) {
+    pub(crate) fn flush<H: Device>(&mut self, sh: &Shared, device: &mut H) {
         while let Some(front) = self.queue.pop_front() {
             let flushed =
                 front.completion(sh.attr.qpn, Status::WorkRequestFlushed, vendor_err::FLUSHED);
-            host.complete_send(flushed);
+            device.complete_send(flushed);
         }
         // Positions stay, for `sq_psn`; nothing of them is in the queue any more.
         *self = Requester {

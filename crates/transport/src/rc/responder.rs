@@ -25,7 +25,7 @@ use crate::completion::vendor_err;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::span;
 use crate::{
-    Completion, CompletionOpcode, Evidence, Host, Immediate, LocalFault, Misplaced, Pd, QpEvent,
+    Completion, CompletionOpcode, Device, Evidence, Immediate, LocalFault, Misplaced, Pd, QpEvent,
     Refused, RemoteFault, RequestRefused, Status,
 };
 use rnic_wire::{NakCode, Operation, Packet, Payload, Psn, Reth};
@@ -219,22 +219,22 @@ impl Responder {
     /// Takes a request. An error has been recorded as a NAK to send; the caller moves the queue
     /// pair to ERR.
     #[inline]
-    pub(crate) fn handle_request<H: Host>(
+    pub(crate) fn handle_request<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Fatal> {
         let distance = packet.bth.psn.distance_from(self.expected);
         if distance == 0 {
-            return self.take(operation, packet, sh, host);
+            return self.take(operation, packet, sh, device);
         }
         let psns = span_of(operation, packet, sh);
         if distance > 0 {
             self.future(packet.bth.psn.add(psns - 1), sh);
         } else if distance.unsigned_abs() < psns {
-            return self.partly_past(operation, packet, sh, host);
+            return self.partly_past(operation, packet, sh, device);
         } else {
             self.past(operation, packet, sh);
         }
@@ -244,12 +244,12 @@ impl Responder {
     /// The first pieces of a packet that spans several PSNs were executed before, from packets that
     /// were cut otherwise: the others are expected. All of it is acknowledged.
     #[cold]
-    fn partly_past<H: Host>(
+    fn partly_past<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Fatal> {
         let past = self.expected.distance_from(packet.bth.psn) as usize;
         sh.counters.duplicates_received += 1;
@@ -260,19 +260,19 @@ impl Responder {
             .1;
         rest.bth.psn = self.expected;
         rest.bth.ack_req = true;
-        self.take(span::without_start(operation), &rest, sh, host)
+        self.take(span::without_start(operation), &rest, sh, device)
     }
 
     /// Takes the expected request.
     #[inline]
-    fn take<H: Host>(
+    fn take<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Fatal> {
-        match self.execute(operation, packet, sh, host) {
+        match self.execute(operation, packet, sh, device) {
             Ok(()) => {
                 if self.nak.is_some() || self.silence != Silence::None {
                     self.caught_up();
@@ -282,7 +282,7 @@ impl Responder {
             Err(Refusal::NotReady | Refusal::Fatal(_))
                 if may_be_taken_apart(operation, packet, sh) =>
             {
-                self.take_apart(operation, packet, sh, host)
+                self.take_apart(operation, packet, sh, device)
             }
             Err(Refusal::NotReady) => {
                 self.put_off();
@@ -290,7 +290,7 @@ impl Responder {
             }
             Err(Refusal::Elsewhere) => Ok(()),
             Err(Refusal::Lost) => {
-                self.lost(operation, packet, sh, host);
+                self.lost(operation, packet, sh, device);
                 Ok(())
             }
             Err(Refusal::Fatal(fatal)) => {
@@ -298,8 +298,8 @@ impl Responder {
                     psn: packet.bth.psn,
                     code: fatal.code,
                 });
-                host.evidence(&self.refused(operation, packet, fatal.why));
-                self.end_receive(fatal.receive, sh, host);
+                device.evidence(&self.refused(operation, packet, fatal.why));
+                self.end_receive(fatal.receive, sh, device);
                 Err(fatal)
             }
         }
@@ -308,30 +308,30 @@ impl Responder {
     /// A packet that spans several PSNs was refused: what the wire would have needed packets for is
     /// taken packet by packet, and those before the one that is refused are executed.
     #[cold]
-    fn take_apart<H: Host>(
+    fn take_apart<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Fatal> {
-        self.give_back(host);
+        self.give_back(device);
         let [front, back] = span::halves(operation, packet);
-        self.take(front.0, &front.1, sh, host)?;
+        self.take(front.0, &front.1, sh, device)?;
         if self.expected == back.1.bth.psn {
-            self.take(back.0, &back.1, sh, host)?;
+            self.take(back.0, &back.1, sh, device)?;
         }
         Ok(())
     }
 
     /// Executes the expected request.
     #[inline]
-    fn execute<H: Host>(
+    fn execute<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Refusal> {
         use Operation::*;
         check_payload(operation, &packet.payload, sh.mtu as usize)?;
@@ -340,18 +340,18 @@ impl Responder {
             if operation.has_payload() && packet.payload.len() > sh.mtu as usize {
                 return Err(Refusal::INVALID);
             }
-            self.select_srq(operation, packet, host)?;
+            self.select_srq(operation, packet, device)?;
         }
         let last = match operation {
             WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
-                self.write(operation, packet, sh, host)?
+                self.write(operation, packet, sh, device)?
             }
             SendFirst | SendMiddle | SendLast | SendLastImm | SendLastInvalidate | SendOnly
-            | SendOnlyImm | SendOnlyInvalidate => self.send(operation, packet, sh, host)?,
-            ReadRequest => return self.read(packet, sh, host),
-            CompareSwap | FetchAdd => return self.atomic(operation, packet, sh, host),
-            AtomicWrite => return self.atomic_write(packet, sh, host),
-            Flush => return self.flush_memory(packet, sh, host),
+            | SendOnlyImm | SendOnlyInvalidate => self.send(operation, packet, sh, device)?,
+            ReadRequest => return self.read(packet, sh, device),
+            CompareSwap | FetchAdd => return self.atomic(operation, packet, sh, device),
+            AtomicWrite => return self.atomic_write(packet, sh, device),
+            Flush => return self.flush_memory(packet, sh, device),
             _ => return Err(Refusal::INVALID),
         };
         self.taken(operation, packet, last, sh);
@@ -382,44 +382,44 @@ impl Responder {
     }
 
     /// A receive that was taken for a packet which was not executed is posted again.
-    fn give_back<H: Host>(&mut self, host: &mut H) {
+    fn give_back<H: Device>(&mut self, device: &mut H) {
         if !matches!(self.inbound, Inbound::Send)
             && let Some(receiving) = self.receive.take()
         {
-            host.return_receive(receiving.wqe);
+            device.return_receive(receiving.wqe);
         }
     }
 
     /// The payload of the expected request cannot be had: all is as if it had not come, and it is
     /// asked for at once.
     #[cold]
-    fn lost<H: Host>(
+    fn lost<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) {
-        self.give_back(host);
+        self.give_back(device);
         let psns = span_of(operation, packet, sh);
         self.silence = Silence::None;
         self.future(packet.bth.psn.add(psns - 1), sh);
     }
 
     /// Takes the SRQ that an XRC request names. All packets of a message name the same (IBTA A14).
-    fn select_srq<H: Host>(
+    fn select_srq<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Refusal> {
         let srqn = packet.ext.xrceth.ok_or(Refusal::INVALID)?.srqn;
         if srqn != self.srqn && !matches!(self.inbound, Inbound::Idle) {
             return Err(Refusal::INVALID);
         }
-        match host.select_srq(srqn) {
+        match device.select_srq(srqn) {
             Some(pd) => self.pd = pd,
-            None if host.srq_is_elsewhere(srqn) => return Err(self.refer(operation)),
+            None if device.srq_is_elsewhere(srqn) => return Err(self.refer(operation)),
             None => return Err(Refusal::INVALID),
         }
         self.srqn = srqn;
@@ -517,11 +517,11 @@ impl Responder {
     }
 
     /// Completes the receive WQE in use, if any: flushed, or as said.
-    fn end_receive<H: Host>(&mut self, how: Option<(Status, u32)>, sh: &Shared, host: &mut H) {
+    fn end_receive<H: Device>(&mut self, how: Option<(Status, u32)>, sh: &Shared, device: &mut H) {
         if let Some(receiving) = self.receive.take() {
             let (status, vendor_err) =
                 how.unwrap_or((Status::WorkRequestFlushed, vendor_err::FLUSHED));
-            host.complete_recv(failed_receive(
+            device.complete_recv(failed_receive(
                 receiving.wqe.wr_id,
                 sh.attr.qpn,
                 sh.attr.dest_qpn,
@@ -533,10 +533,10 @@ impl Responder {
 
     /// Enters ERR: flushes the receive WQE in use and the receive queue (an SRQ keeps its
     /// receives).
-    pub(crate) fn flush<H: Host>(&mut self, sh: &Shared, host: &mut H) {
+    pub(crate) fn flush<H: Device>(&mut self, sh: &Shared, device: &mut H) {
         self.inbound = Inbound::Idle;
-        self.end_receive(None, sh, host);
-        flush_receives(sh.attr.qpn, sh.attr.dest_qpn, false, host);
+        self.end_receive(None, sh, device);
+        flush_receives(sh.attr.qpn, sh.attr.dest_qpn, false, device);
     }
 
     /// Drops the answers that were not sent yet, except an ACK of what was executed and needs no
@@ -550,23 +550,23 @@ impl Responder {
     }
 
     /// Takes the next receive WQE.
-    fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
-        self.receive = Some(Receiving::take(self.pd, host).ok_or(Refusal::NotReady)?);
+    fn start_receive<H: Device>(&mut self, device: &mut H) -> Result<(), Refusal> {
+        self.receive = Some(Receiving::take(self.pd, device).ok_or(Refusal::NotReady)?);
         Ok(())
     }
 
     /// Completes the receive WQE in use with success.
-    fn complete_receive<H: Host>(
+    fn complete_receive<H: Device>(
         &mut self,
         opcode: CompletionOpcode,
         byte_len: u32,
         immediate: Immediate,
         solicited: bool,
         sh: &Shared,
-        host: &mut H,
+        device: &mut H,
     ) {
         if let Some(receiving) = self.receive.take() {
-            host.complete_recv(Completion {
+            device.complete_recv(Completion {
                 wr_id: receiving.wqe.wr_id,
                 status: Status::Success,
                 opcode,

@@ -2,7 +2,7 @@
 
 use super::{Rc, RcAttr};
 use crate::{
-    Address, Asks, AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate,
+    Address, Asks, AtomicOp, BindFault, BindWindow, Completion, Device, Evidence, Immediate,
     LocalFault, OneSided, PacketSink, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
     SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend, Status, Time,
 };
@@ -86,7 +86,7 @@ impl Bench {
     }
 }
 
-impl Host for Bench {
+impl Device for Bench {
     fn check_local(&self, _: Pd, sge: &Sge, _: bool) -> Result<(), LocalFault> {
         self.local(sge.lkey, sge.addr, sge.length as usize)
             .map(|_| ())

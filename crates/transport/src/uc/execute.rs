@@ -1,15 +1,15 @@
 //! RDMA WRITEs that need no packets, since the device reaches the peer's memory by itself
-//! ([`Host::execute`]).
+//! ([`Device::execute`]).
 //!
 //! As RC does it (`rc/requester/execute.rs`), but no ACK tells that what was sent before was
 //! executed. Only a path by memory knows that ([`PacketSink::all_executed`]), and only then is a
-//! WRITE done so: whatever comes before it came before it. One that the host refuses goes by
+//! WRITE done so: whatever comes before it came before it. One that the device refuses goes by
 //! packets, and is dropped without a word if something is wrong with it.
 
 use super::Uc;
-use crate::host::OneSided;
+use crate::device::OneSided;
 use crate::output::{COST_EXECUTED, Output};
-use crate::{Host, PacketSink, SendOp};
+use crate::{Device, PacketSink, SendOp};
 
 /// The longest one: a longer one would hold up other queue pairs, and by packets is as fast.
 const MOST: u64 = 64 * 1024;
@@ -23,12 +23,12 @@ impl Uc {
 
     /// Does the front WQE, of which no packet has left. False: it goes by packets.
     #[inline]
-    pub(super) fn execute<H: Host, S: PacketSink>(
+    pub(super) fn execute<H: Device, S: PacketSink>(
         &mut self,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> bool {
-        if self.grants_outdated || !host.may_execute() {
+        if self.grants_outdated || !device.may_execute() {
             return false;
         }
         let Some(wqe) = self.sends.queue.front() else {
@@ -41,7 +41,7 @@ impl Uc {
         if len == 0 || len > MOST || out.is_spent() || !out.all_executed() {
             return false;
         }
-        let done = host.execute(&OneSided {
+        let done = device.execute(&OneSided {
             pd: self.attr.pd,
             dest_qpn: self.attr.dest_qpn,
             mtu: self.attr.mtu,
@@ -58,7 +58,7 @@ impl Uc {
             out.spend(len as usize + COST_EXECUTED);
             self.counters.without_packets.add(len);
             self.sends
-                .complete_front(self.attr.qpn, &mut self.counters, host);
+                .complete_front(self.attr.qpn, &mut self.counters, device);
         }
         done
     }

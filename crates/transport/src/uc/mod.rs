@@ -12,7 +12,7 @@ mod responder;
 use crate::output::Output;
 use crate::rc::Drain;
 use crate::unacknowledged::{SendQueue, State};
-use crate::{Counters, Host, PacketSink, Pd, SendWqe, Time};
+use crate::{Counters, Device, PacketSink, Pd, SendWqe, Time};
 use alloc::collections::TryReserveError;
 use responder::Responder;
 use rnic_wire::{Packet, PathMtu, Psn, Service};
@@ -115,9 +115,9 @@ impl Uc {
 
     /// Enters SQD: a message whose first packet left is finished, no other starts. `notify`: the
     /// end of that is an event.
-    pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
+    pub fn drain<H: Device>(&mut self, notify: bool, device: &mut H) {
         if self.state == State::Rts {
-            self.sends.drain(notify, self.sent > 0, host);
+            self.sends.drain(notify, self.sent > 0, device);
         }
     }
 
@@ -164,12 +164,12 @@ impl Uc {
 
     /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were
     /// posted in ERR.
-    pub fn fail<H: Host>(&mut self, host: &mut H) {
+    pub fn fail<H: Device>(&mut self, device: &mut H) {
         let entered = self.state != State::Error;
         self.state = State::Error;
         self.sent = 0;
-        self.sends.flush(self.attr.qpn, host);
-        self.responder.flush(&self.attr, entered, host);
+        self.sends.flush(self.attr.qpn, device);
+        self.responder.flush(&self.attr, entered, device);
     }
 
     /// In ERR.
@@ -212,11 +212,11 @@ impl Uc {
     }
 
     /// Takes one packet addressed to this queue pair.
-    pub fn handle_packet<H: Host>(&mut self, _now: Time, packet: &Packet<'_>, host: &mut H) {
+    pub fn handle_packet<H: Device>(&mut self, _now: Time, packet: &Packet<'_>, device: &mut H) {
         self.counters.packets_received += 1;
         let opcode = packet.bth.opcode;
         let operation = match (opcode.service(), opcode.operation()) {
-            (Service::Uc, Some(operation)) if self.state.receives(host) => operation,
+            (Service::Uc, Some(operation)) if self.state.receives(device) => operation,
             _ => {
                 self.counters.dropped += 1;
                 return;
@@ -225,25 +225,25 @@ impl Uc {
         self.counters.bytes_received += packet.payload.len() as u64;
         let taken =
             self.responder
-                .handle_packet(operation, packet, &self.attr, &mut self.counters, host);
+                .handle_packet(operation, packet, &self.attr, &mut self.counters, device);
         if taken.is_err() {
-            self.fail(host);
+            self.fail(device);
         }
     }
 
     /// Emits packets until there is nothing to send, `budget` bytes were emitted (the packet that
     /// crosses that line is the last), or the sink is full. Gives what that took of the budget.
-    pub fn poll_transmit<H: Host, S: PacketSink>(
+    pub fn poll_transmit<H: Device, S: PacketSink>(
         &mut self,
         _now: Time,
-        host: &mut H,
+        device: &mut H,
         sink: &mut S,
         budget: usize,
     ) -> usize {
         let mut out = Output::new(sink, budget);
         match self.state {
-            State::Rts => self.transmit(host, &mut out),
-            State::SendError => self.sends.flush(self.attr.qpn, host),
+            State::Rts => self.transmit(device, &mut out),
+            State::SendError => self.sends.flush(self.attr.qpn, device),
             _ => {}
         }
         budget - out.left()
@@ -270,7 +270,7 @@ impl Uc {
     }
 
     /// Does nothing.
-    pub fn handle_timeout<H: Host>(&mut self, _now: Time, _host: &mut H) {}
+    pub fn handle_timeout<H: Device>(&mut self, _now: Time, _host: &mut H) {}
 
     /// PSN of the next packet sent.
     pub fn sq_psn(&self) -> Psn {

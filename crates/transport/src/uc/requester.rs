@@ -6,23 +6,23 @@ use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
 use crate::rc::MAX_MESSAGE;
 use crate::unacknowledged::State;
-use crate::{Host, PacketSink, Pd, SendData, SendOp, SendWqe, Status, span};
+use crate::{Device, PacketSink, Pd, SendData, SendOp, SendWqe, Status, span};
 use rnic_wire::{Bth, Ext, ImmDt, Opcode, Operation, Reth, Service, emit, header_len, pad_len};
 
 impl Uc {
-    pub(super) fn transmit<H: Host, S: PacketSink>(
+    pub(super) fn transmit<H: Device, S: PacketSink>(
         &mut self,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) {
         loop {
-            match self.transmit_one(host, out) {
+            match self.transmit_one(device, out) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(failure) => {
                     self.state = State::SendError;
                     self.sent = 0;
-                    self.sends.fail_front(failure, self.attr.qpn, host);
+                    self.sends.fail_front(failure, self.attr.qpn, device);
                     return;
                 }
             }
@@ -32,15 +32,15 @@ impl Uc {
     /// Emits the next packet; false if there is none, or no room for it. An error concerns the
     /// front WQE.
     #[inline]
-    fn transmit_one<H: Host, S: PacketSink>(
+    fn transmit_one<H: Device, S: PacketSink>(
         &mut self,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         if !self.may_send() {
             return Ok(false);
         }
-        if self.sent == 0 && self.execute(host, out) {
+        if self.sent == 0 && self.execute(device, out) {
             return Ok(true);
         }
         let Some(wqe) = self.sends.queue.front() else {
@@ -49,18 +49,18 @@ impl Uc {
         if wqe.op.is_local() {
             let (pd, qpn) = (self.attr.pd, self.attr.qpn);
             match wqe.op {
-                SendOp::BindWindow(bind) => host.bind_window(pd, qpn, &bind),
-                SendOp::LocalInvalidate(rkey) => host.local_invalidate(pd, qpn, rkey),
+                SendOp::BindWindow(bind) => device.bind_window(pd, qpn, &bind),
+                SendOp::LocalInvalidate(rkey) => device.local_invalidate(pd, qpn, rkey),
                 _ => Ok(()),
             }
             .map_err(Failure::bind)?;
-            self.sends.complete_front(qpn, &mut self.counters, host);
+            self.sends.complete_front(qpn, &mut self.counters, device);
             return Ok(true);
         }
         let mtu = self.attr.mtu.bytes();
         let len = wqe.data.len();
         if self.sent == 0 {
-            admit(wqe, len, mtu, self.attr.pd, host)?;
+            admit(wqe, len, mtu, self.attr.pd, device)?;
         }
         let offset = u64::from(self.sent) * mtu as u64;
         let first = self.sent == 0;
@@ -70,7 +70,7 @@ impl Uc {
         let middles = packets.saturating_sub(1);
         if !first && middles >= WORTH && most <= mtu {
             let operation = plan(&wqe.op, false, false, len as u32, &mut Ext::default());
-            return self.transmit_middles(middles, operation, offset, host, out);
+            return self.transmit_middles(middles, operation, offset, device, out);
         }
         let psns = span::fitting(packets.max(1), most, mtu as u32);
         let spans = (psns > 1).then_some(self.attr.mtu);
@@ -93,7 +93,7 @@ impl Uc {
         };
         emit(&bth, &ext, buf);
         let (payload, padding) = buf[header..].split_at_mut(size);
-        let filled = self.sends.fill(self.attr.pd, offset, payload, host);
+        let filled = self.sends.fill(self.attr.pd, offset, payload, device);
         padding.fill(0);
         if let Err(fault) = filled {
             out.retract();
@@ -106,8 +106,8 @@ impl Uc {
         if last {
             self.sent = 0;
             self.sends
-                .complete_front(self.attr.qpn, &mut self.counters, host);
-            self.sends.note_drained(host);
+                .complete_front(self.attr.qpn, &mut self.counters, device);
+            self.sends.note_drained(device);
         }
         Ok(true)
     }
@@ -129,19 +129,19 @@ impl Uc {
     /// Emits at most so many packets of the middle of the front message, the first of which begins
     /// at `offset`; false: there is no room.
     #[inline]
-    fn transmit_middles<H: Host, S: PacketSink>(
+    fn transmit_middles<H: Device, S: PacketSink>(
         &mut self,
         most: u32,
         operation: Operation,
         mut offset: u64,
-        host: &H,
+        device: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         let mtu = self.attr.mtu.bytes() as u32;
         let bth = self.bth(Opcode::new(Service::Uc, operation));
         let (pd, sends) = (self.attr.pd, &mut self.sends);
         let (count, filled) = emit_row(out, most, &bth, mtu, |payload| {
-            sends.fill(pd, offset, payload, host)?;
+            sends.fill(pd, offset, payload, device)?;
             offset += u64::from(mtu);
             Ok(())
         });
@@ -156,7 +156,13 @@ impl Uc {
 
 /// Local checks before the first packet of a WQE leaves, so that a bad one sends nothing.
 #[inline]
-fn admit<H: Host>(wqe: &SendWqe, len: u64, mtu: usize, pd: Pd, host: &H) -> Result<(), Failure> {
+fn admit<H: Device>(
+    wqe: &SendWqe,
+    len: u64,
+    mtu: usize,
+    pd: Pd,
+    device: &H,
+) -> Result<(), Failure> {
     match wqe.op {
         SendOp::Send | SendOp::SendImm(_) | SendOp::Write { .. } | SendOp::WriteImm { .. } => {}
         _ => {
@@ -177,7 +183,7 @@ fn admit<H: Host>(wqe: &SendWqe, len: u64, mtu: usize, pd: Pd, host: &H) -> Resu
         && len > mtu as u64
     {
         for sge in list.iter().filter(|sge| sge.length > 0) {
-            host.check_local(pd, sge, false).map_err(Failure::local)?;
+            device.check_local(pd, sge, false).map_err(Failure::local)?;
         }
     }
     Ok(())

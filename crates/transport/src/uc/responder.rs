@@ -11,7 +11,7 @@ use crate::rc::MAX_MESSAGE;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::scatter::store_remote;
 use crate::{
-    Completion, CompletionOpcode, Counters, Host, Immediate, LocalFault, Misplaced, RemoteAccess,
+    Completion, CompletionOpcode, Counters, Device, Immediate, LocalFault, Misplaced, RemoteAccess,
     Status, span,
 };
 use rnic_wire::{ImmDt, Operation, Packet, Payload, Psn};
@@ -92,13 +92,13 @@ impl Responder {
         }
     }
 
-    pub(super) fn handle_packet<H: Host>(
+    pub(super) fn handle_packet<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         attr: &UcAttr,
         counters: &mut Counters,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Broken> {
         let psn = packet.bth.psn;
         let distance = psn.distance_from(self.expected);
@@ -112,17 +112,17 @@ impl Responder {
         }
         let psns = span::psns_of(&packet.payload);
         self.expected = psn.add(psns);
-        self.take(operation, packet, attr, counters, host)
+        self.take(operation, packet, attr, counters, device)
     }
 
     /// Takes what has the expected PSN.
-    fn take<H: Host>(
+    fn take<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         attr: &UcAttr,
         counters: &mut Counters,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Broken> {
         let starts = operation.is_first() || operation.is_only();
         if starts {
@@ -142,9 +142,9 @@ impl Responder {
             return Ok(());
         }
         let taken = if operation.is_write() {
-            self.write(operation, packet, attr, host)
+            self.write(operation, packet, attr, device)
         } else {
-            self.send(operation, packet, attr, host)
+            self.send(operation, packet, attr, device)
         };
         match taken {
             Ok(last) => {
@@ -161,8 +161,8 @@ impl Responder {
             // before the one that is refused are executed.
             Err(_) if may_be_taken_apart(operation, packet, attr) => {
                 let [front, back] = span::halves(operation, packet);
-                self.take(front.0, &front.1, attr, counters, host)?;
-                self.take(back.0, &back.1, attr, counters, host)
+                self.take(front.0, &front.1, attr, counters, device)?;
+                self.take(back.0, &back.1, attr, counters, device)
             }
             Err(Refusal::Drop) => {
                 counters.messages_dropped += 1;
@@ -175,7 +175,7 @@ impl Responder {
             }
             Err(Refusal::Local(fault)) => {
                 if let Some(receiving) = self.receive.take() {
-                    host.complete_recv(failed_receive(
+                    device.complete_recv(failed_receive(
                         receiving.wqe.wr_id,
                         attr.qpn,
                         attr.dest_qpn,
@@ -197,10 +197,10 @@ impl Responder {
     }
 
     /// Flushes the receive WQE in use and the receive queue (an SRQ keeps its receives).
-    pub(super) fn flush<H: Host>(&mut self, attr: &UcAttr, entered: bool, host: &mut H) {
+    pub(super) fn flush<H: Device>(&mut self, attr: &UcAttr, entered: bool, device: &mut H) {
         self.inbound = Inbound::Idle;
         if let Some(receiving) = self.receive.take() {
-            host.complete_recv(failed_receive(
+            device.complete_recv(failed_receive(
                 receiving.wqe.wr_id,
                 attr.qpn,
                 attr.dest_qpn,
@@ -208,31 +208,31 @@ impl Responder {
                 vendor_err::FLUSHED,
             ));
         }
-        flush_receives(attr.qpn, attr.dest_qpn, entered, host);
+        flush_receives(attr.qpn, attr.dest_qpn, entered, device);
     }
 
     /// Takes the receive WQE that waits, or the next one.
-    fn start_receive<H: Host>(&mut self, attr: &UcAttr, host: &mut H) -> Result<(), Refusal> {
+    fn start_receive<H: Device>(&mut self, attr: &UcAttr, device: &mut H) -> Result<(), Refusal> {
         match &mut self.receive {
             Some(receiving) => receiving.rewind(),
             None => {
-                self.receive = Some(Receiving::take(attr.pd, host).ok_or(Refusal::Drop)?);
+                self.receive = Some(Receiving::take(attr.pd, device).ok_or(Refusal::Drop)?);
             }
         }
         Ok(())
     }
 
     /// Takes a packet of a SEND; true if it ends the message.
-    fn send<H: Host>(
+    fn send<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         attr: &UcAttr,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<bool, Refusal> {
         check_payload(operation, &packet.payload, attr)?;
         match self.inbound {
-            Inbound::Idle => self.start_receive(attr, host)?,
+            Inbound::Idle => self.start_receive(attr, device)?,
             Inbound::Send => {}
             _ => return Err(Refusal::Drop),
         }
@@ -244,7 +244,7 @@ impl Responder {
             return Err(Refusal::Drop);
         }
         receiving
-            .store(packet.payload, host)
+            .store(packet.payload, device)
             .map_err(|why| match why {
                 Misplaced::Refused(fault) => Refusal::Local(fault),
                 Misplaced::Lost => Refusal::Drop,
@@ -254,17 +254,17 @@ impl Responder {
             return Ok(false);
         }
         let (byte_len, opcode) = (receiving.filled as u32, CompletionOpcode::Recv);
-        self.complete_receive(opcode, byte_len, packet, attr, host);
+        self.complete_receive(opcode, byte_len, packet, attr, device);
         Ok(true)
     }
 
     /// Takes a packet of a WRITE; true if it ends the message.
-    fn write<H: Host>(
+    fn write<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         attr: &UcAttr,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<bool, Refusal> {
         check_payload(operation, &packet.payload, attr)?;
         // In every packet: it may have been taken away since the first.
@@ -281,7 +281,8 @@ impl Responder {
                 }
                 // Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).
                 if whole > 0 {
-                    host.check_remote(attr.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
+                    device
+                        .check_remote(attr.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
                         .map_err(|_| Refusal::Drop)?;
                 }
                 (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
@@ -301,10 +302,10 @@ impl Responder {
         }
         // The receive of the immediate data is taken before anything of the last packet is stored.
         if operation.has_immediate() {
-            self.start_receive(attr, host)?;
+            self.start_receive(attr, device)?;
         }
         if len > 0 {
-            store_remote(host, attr.pd, rkey, va, packet.payload).map_err(|_| Refusal::Drop)?;
+            store_remote(device, attr.pd, rkey, va, packet.payload).map_err(|_| Refusal::Drop)?;
         }
         if !ends {
             self.inbound = Inbound::Write {
@@ -317,21 +318,21 @@ impl Responder {
         }
         if operation.has_immediate() {
             let opcode = CompletionOpcode::RecvRdmaWithImm;
-            self.complete_receive(opcode, total, packet, attr, host);
+            self.complete_receive(opcode, total, packet, attr, device);
         }
         Ok(true)
     }
 
-    fn complete_receive<H: Host>(
+    fn complete_receive<H: Device>(
         &mut self,
         opcode: CompletionOpcode,
         byte_len: u32,
         packet: &Packet<'_>,
         attr: &UcAttr,
-        host: &mut H,
+        device: &mut H,
     ) {
         if let Some(receiving) = self.receive.take() {
-            host.complete_recv(Completion {
+            device.complete_recv(Completion {
                 wr_id: receiving.wqe.wr_id,
                 status: Status::Success,
                 opcode,

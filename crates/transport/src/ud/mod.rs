@@ -10,8 +10,8 @@ use crate::rc::Drain;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::unacknowledged::{SendQueue, State};
 use crate::{
-    Completion, CompletionOpcode, Counters, Host, Immediate, Misplaced, NetworkHeader, PacketSink,
-    Pd, SendOp, SendWqe, Status, Time,
+    Completion, CompletionOpcode, Counters, Device, Immediate, Misplaced, NetworkHeader,
+    PacketSink, Pd, SendOp, SendWqe, Status, Time,
 };
 use alloc::collections::TryReserveError;
 use rnic_wire::{
@@ -107,9 +107,9 @@ impl Ud {
 
     /// Enters SQD: no other message leaves, and as each is one packet, none is under way. `notify`:
     /// the end of that is an event.
-    pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
+    pub fn drain<H: Device>(&mut self, notify: bool, device: &mut H) {
         if self.state == State::Rts {
-            self.sends.drain(notify, false, host);
+            self.sends.drain(notify, false, device);
         }
     }
 
@@ -143,11 +143,11 @@ impl Ud {
 
     /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were
     /// posted in ERR.
-    pub fn fail<H: Host>(&mut self, host: &mut H) {
+    pub fn fail<H: Device>(&mut self, device: &mut H) {
         let entered = self.state != State::Error;
         self.state = State::Error;
-        self.sends.flush(self.attr.qpn, host);
-        flush_receives(self.attr.qpn, 0, entered, host);
+        self.sends.flush(self.attr.qpn, device);
+        flush_receives(self.attr.qpn, 0, entered, device);
     }
 
     /// In ERR.
@@ -186,12 +186,12 @@ impl Ud {
 
     /// Takes one packet addressed to this queue pair, or to a multicast group that it is attached
     /// to; `prefix` is the network header it came with.
-    pub fn handle_packet<H: Host>(
+    pub fn handle_packet<H: Device>(
         &mut self,
         _now: Time,
         packet: &Packet<'_>,
         prefix: &UdPrefix,
-        host: &mut H,
+        device: &mut H,
     ) {
         self.counters.packets_received += 1;
         let service = packet.bth.opcode.service();
@@ -209,32 +209,32 @@ impl Ud {
             return;
         }
         self.counters.bytes_received += packet.payload.len() as u64;
-        let Some(receiving) = Receiving::take(self.attr.pd, host) else {
+        let Some(receiving) = Receiving::take(self.attr.pd, device) else {
             self.counters.messages_dropped += 1;
             return;
         };
         let wr_id = receiving.wqe.wr_id;
-        let failure = match self.receive(receiving, deth, packet, prefix, host) {
+        let failure = match self.receive(receiving, deth, packet, prefix, device) {
             Ok(()) => return,
             Err(failure) => failure,
         };
-        host.complete_recv(failed_receive(
+        device.complete_recv(failed_receive(
             wr_id,
             self.attr.qpn,
             deth.src_qp,
             failure.status,
             failure.vendor_err,
         ));
-        self.fail(host);
+        self.fail(device);
     }
 
-    fn receive<H: Host>(
+    fn receive<H: Device>(
         &mut self,
         mut receiving: Receiving,
         deth: Deth,
         packet: &Packet<'_>,
         prefix: &UdPrefix,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         let byte_len = UdPrefix::LEN + packet.payload.len();
         if byte_len as u64 > receiving.left() {
@@ -246,19 +246,19 @@ impl Ud {
         let mut header = [0; UdPrefix::LEN];
         prefix.emit(&mut header);
         for part in [Payload::Here(&header), packet.payload] {
-            match receiving.store(part, host) {
+            match receiving.store(part, device) {
                 Ok(()) => {}
                 Err(Misplaced::Refused(fault)) => return Err(Failure::local(fault)),
                 Err(Misplaced::Lost) => {
                     self.counters.messages_dropped += 1;
-                    host.return_receive(receiving.wqe);
+                    device.return_receive(receiving.wqe);
                     return Ok(());
                 }
             }
         }
         self.counters.messages_received += 1;
         self.counters.served.send.add(packet.payload.len() as u64);
-        host.complete_recv(Completion {
+        device.complete_recv(Completion {
             wr_id: receiving.wqe.wr_id,
             status: Status::Success,
             opcode: CompletionOpcode::Recv,
@@ -281,27 +281,27 @@ impl Ud {
 
     /// Emits datagrams until there is none, `budget` bytes were emitted (the packet that crosses
     /// that line is the last), or the sink is full. Gives what that took of the budget.
-    pub fn poll_transmit<H: Host, S: PacketSink>(
+    pub fn poll_transmit<H: Device, S: PacketSink>(
         &mut self,
         _now: Time,
-        host: &mut H,
+        device: &mut H,
         sink: &mut S,
         budget: usize,
     ) -> usize {
         let mut out = Output::new(sink, budget);
         match self.state {
             State::Rts => loop {
-                match self.transmit_one(host, &mut out) {
+                match self.transmit_one(device, &mut out) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(failure) => {
                         self.state = State::SendError;
-                        self.sends.fail_front(failure, self.attr.qpn, host);
+                        self.sends.fail_front(failure, self.attr.qpn, device);
                         break;
                     }
                 }
             },
-            State::SendError => self.sends.flush(self.attr.qpn, host),
+            State::SendError => self.sends.flush(self.attr.qpn, device),
             _ => {}
         }
         budget - out.left()
@@ -310,9 +310,9 @@ impl Ud {
     /// Emits the next datagram; false if there is none, or no room for it. An error concerns the
     /// front WQE.
     #[inline]
-    fn transmit_one<H: Host, S: PacketSink>(
+    fn transmit_one<H: Device, S: PacketSink>(
         &mut self,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         let may_begin = self.sends.may_begin();
@@ -367,7 +367,7 @@ impl Ud {
         };
         emit(&bth, &ext, buf);
         let (payload, padding) = buf[header..].split_at_mut(len);
-        let filled = self.sends.fill(self.attr.pd, 0, payload, host);
+        let filled = self.sends.fill(self.attr.pd, 0, payload, device);
         padding.fill(0);
         if let Err(fault) = filled {
             out.retract();
@@ -377,7 +377,7 @@ impl Ud {
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += len as u64;
         self.sends
-            .complete_front(self.attr.qpn, &mut self.counters, host);
+            .complete_front(self.attr.qpn, &mut self.counters, device);
         Ok(true)
     }
 
@@ -398,7 +398,7 @@ impl Ud {
     }
 
     /// Does nothing.
-    pub fn handle_timeout<H: Host>(&mut self, _now: Time, _host: &mut H) {}
+    pub fn handle_timeout<H: Device>(&mut self, _now: Time, _host: &mut H) {}
 
     /// PSN of the next packet sent.
     pub fn sq_psn(&self) -> Psn {

@@ -1,7 +1,7 @@
 //! A device made of vectors: memory regions at invented addresses, queues, and a ledger of what a
 //! queue pair may touch.
 //!
-//! The production [`Host`] would let a queue pair touch any byte its keys allow. This one is
+//! The production [`Device`] would let a queue pair touch any byte its keys allow. This one is
 //! stricter and remembers every transgression in [`Queues::violations`]:
 //! * local stores only inside the scatter lists of receives taken and not yet completed, and of
 //!   READs and atomics posted and not yet completed; local loads only inside the gather lists of
@@ -13,7 +13,7 @@
 //!   happened.
 
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Misplaced, Pd, Piece, Pieces,
+    AtomicOp, BindFault, BindWindow, Completion, Device, LocalFault, Misplaced, Pd, Piece, Pieces,
     Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
 };
 use std::collections::{HashMap, VecDeque};
@@ -344,14 +344,14 @@ fn covers(sge: &Sge, lkey: u32, addr: u64, len: u64) -> bool {
 }
 
 /// The device as one queue pair sees it.
-pub struct QpHost<'a> {
+pub struct QpDevice<'a> {
     pub memory: &'a mut Memory,
     pub queues: &'a mut Queues,
     /// The packet in hand, for a payload that is elsewhere; `None`: it cannot be had.
     pub packet: Option<&'a [u8]>,
 }
 
-impl Host for QpHost<'_> {
+impl Device for QpDevice<'_> {
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault> {
         self.memory
             .local(pd, sge.lkey, sge.addr, u64::from(sge.length), write)

@@ -7,7 +7,7 @@
 //! batch that fills up.
 
 use super::accent::Accent;
-use super::memory::{Memory, QpHost, Queues};
+use super::memory::{Memory, QpDevice, Queues};
 use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{
     Address, Asks, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
@@ -122,12 +122,12 @@ pub fn post_fast(
     now: Time,
     wqe: SendWqe,
     asks: Asks,
-    host: &mut QpHost<'_>,
+    device: &mut QpDevice<'_>,
     batch: &mut Batch,
 ) {
     let short = ShortSend::of(&wqe);
-    if !short.is_some_and(|short| rc.post_short(now, &short, asks, host, batch)) {
-        rc.post_fast(now, wqe, host, batch);
+    if !short.is_some_and(|short| rc.post_short(now, &short, asks, device, batch)) {
+        rc.post_fast(now, wqe, device, batch);
     }
 }
 
@@ -165,7 +165,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    fn with<R>(&mut self, qp: usize, f: impl FnOnce(&mut Rc, &mut QpHost<'_>) -> R) -> R {
+    fn with<R>(&mut self, qp: usize, f: impl FnOnce(&mut Rc, &mut QpDevice<'_>) -> R) -> R {
         self.with_packet(qp, None, f)
     }
 
@@ -173,15 +173,15 @@ impl Nic {
         &mut self,
         qp: usize,
         packet: Option<&[u8]>,
-        f: impl FnOnce(&mut Rc, &mut QpHost<'_>) -> R,
+        f: impl FnOnce(&mut Rc, &mut QpDevice<'_>) -> R,
     ) -> R {
         let Qp { rc, queues, .. } = &mut self.qps[qp];
-        let mut host = QpHost {
+        let mut device = QpDevice {
             memory: &mut self.memory,
             queues,
             packet,
         };
-        f(rc, &mut host)
+        f(rc, &mut device)
     }
 }
 
@@ -342,7 +342,7 @@ impl Pair {
             (_, Some((at, nic, qp))) => {
                 self.now = self.now.max(at);
                 let now = Time(self.now);
-                self.nics[nic].with(qp, |rc, host| rc.handle_timeout(now, host));
+                self.nics[nic].with(qp, |rc, device| rc.handle_timeout(now, device));
                 self.poll(nic, qp);
                 let next = self.nics[nic].qps[qp].rc.next_timeout();
                 assert!(
@@ -415,9 +415,9 @@ impl Pair {
                 }
                 let may = self.rng.bool() && arrived.by_memory.is_none() && !arrived.gone;
                 let usual = Usual::parse(bytes).filter(|_| may);
-                self.nics[nic].with_packet(qp, elsewhere, |rc, host| {
-                    if usual.is_none_or(|(bth, usual)| !rc.take_fast(now, &bth, usual, host)) {
-                        rc.handle_packet(now, &packet, host);
+                self.nics[nic].with_packet(qp, elsewhere, |rc, device| {
+                    if usual.is_none_or(|(bth, usual)| !rc.take_fast(now, &bth, usual, device)) {
+                        rc.handle_packet(now, &packet, device);
                     }
                 });
                 self.poll_soon(nic, qp);
@@ -426,27 +426,27 @@ impl Pair {
                 let (fast, listed) = (self.rng.bool(), self.rng.bool());
                 let mut batch = Batch::new(self.rng.usize(..3));
                 let asks = self.nics[nic].qps[qp].asks;
-                self.nics[nic].with(qp, |rc, host| {
-                    host.queues.note_send(&wqe);
+                self.nics[nic].with(qp, |rc, device| {
+                    device.queues.note_send(&wqe);
                     if fast && listed {
-                        rc.post_fast(now, wqe, host, &mut batch);
+                        rc.post_fast(now, wqe, device, &mut batch);
                     } else if fast {
-                        post_fast(rc, now, wqe, asks, host, &mut batch);
+                        post_fast(rc, now, wqe, asks, device, &mut batch);
                     } else {
                         rc.post_send(wqe);
                     }
                     if rc.is_error() {
-                        rc.fail(host);
+                        rc.fail(device);
                     }
                 });
                 self.emit(nic, qp, batch);
                 self.poll_soon(nic, qp);
             }
             Happening::PostReceive { nic, qp, srq, wqe } => {
-                self.nics[nic].with(qp, |rc, host| {
-                    host.queues.post_receive(srq, wqe);
+                self.nics[nic].with(qp, |rc, device| {
+                    device.queues.post_receive(srq, wqe);
                     if rc.is_error() {
-                        rc.fail(host);
+                        rc.fail(device);
                     }
                 });
                 self.poll_soon(nic, qp);
@@ -509,11 +509,12 @@ impl Pair {
             };
             let ended = self.nics[nic].qps[qp].queues.send_completions.len();
             let fast = self.rng.bool();
-            self.nics[nic].with(qp, |rc, host| {
+            self.nics[nic].with(qp, |rc, device| {
                 let said = fast
-                    && (rc.acknowledge_fast(host, &mut batch) || rc.answer_fast(host, &mut batch));
+                    && (rc.acknowledge_fast(device, &mut batch)
+                        || rc.answer_fast(device, &mut batch));
                 if !said {
-                    rc.poll_transmit(now, host, &mut batch, budget);
+                    rc.poll_transmit(now, device, &mut batch, budget);
                 }
             });
             let Qp {

@@ -7,7 +7,7 @@
 mod args;
 mod packets;
 
-use super::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
+use super::memory::{Memory, QpDevice, Queues, Region, Rights, Srq};
 use super::network;
 use super::pair::{Batch, post_fast};
 use args::Args;
@@ -271,21 +271,21 @@ impl World {
         }
     }
 
-    fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, Time, &mut QpHost<'_>) -> R) -> R {
+    fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, Time, &mut QpDevice<'_>) -> R) -> R {
         self.with_packet(None, f)
     }
 
     fn with_packet<R>(
         &mut self,
         packet: Option<&[u8]>,
-        f: impl FnOnce(&mut QueuePair, Time, &mut QpHost<'_>) -> R,
+        f: impl FnOnce(&mut QueuePair, Time, &mut QpDevice<'_>) -> R,
     ) -> R {
-        let mut host = QpHost {
+        let mut device = QpDevice {
             memory: &mut self.memory,
             queues: &mut self.queues,
             packet,
         };
-        f(&mut self.qp, Time(self.now), &mut host)
+        f(&mut self.qp, Time(self.now), &mut device)
     }
 
     fn command(&mut self, line: &str) -> Outcome {
@@ -345,7 +345,7 @@ impl World {
             "idle" => {}
             "drain" => {
                 let notify = args.flag("notify");
-                self.with(|rc, _, host| rc.drain(notify, host));
+                self.with(|rc, _, device| rc.drain(notify, device));
                 self.poll()?;
             }
             "resume" => {
@@ -371,11 +371,11 @@ impl World {
             }
             "sleep" => {
                 self.now += args::duration(args.word()?)?;
-                self.with(|rc, now, host| rc.handle_timeout(now, host));
+                self.with(|rc, now, device| rc.handle_timeout(now, device));
                 self.poll()?;
             }
             "fail" => {
-                self.with(|rc, _, host| rc.fail(host));
+                self.with(|rc, _, device| rc.fail(device));
                 self.poll()?;
             }
             "vanish" => {
@@ -705,16 +705,16 @@ impl World {
         self.posted.insert(wr_id, (opcode, wqe.data.len()));
         let fast = self.fast && !self.held;
         let mut batch = Batch::new(64);
-        self.with(|qp, now, host| {
-            host.queues.note_send(&wqe);
+        self.with(|qp, now, device| {
+            device.queues.note_send(&wqe);
             match qp {
                 QueuePair::Rc(rc) if fast => {
-                    post_fast(rc, now, wqe, Asks::Now, host, &mut batch);
+                    post_fast(rc, now, wqe, Asks::Now, device, &mut batch);
                 }
                 _ => qp.post_send(wqe),
             }
             if qp.is_error() {
-                qp.fail(host);
+                qp.fail(device);
             }
         });
         self.emitted(batch)?;
@@ -729,10 +729,10 @@ impl World {
             (None, None | Some(0)) => SgList::new(),
             (None, Some(len)) => self.list(&format!("dst:{len}"))?,
         };
-        self.with(|rc, _, host| {
-            host.queues.post_receive(srq, RecvWqe { wr_id, sges });
+        self.with(|rc, _, device| {
+            device.queues.post_receive(srq, RecvWqe { wr_id, sges });
             if rc.is_error() {
-                rc.fail(host);
+                rc.fail(device);
             }
         });
         self.poll()
@@ -759,13 +759,13 @@ impl World {
         let prefix = self.datagrams.prefix;
         let elsewhere = by_memory.then_some(&bytes[..]);
         let usual = Usual::parse(&bytes).filter(|_| self.fast && !by_memory);
-        self.with_packet(elsewhere, |qp, now, host| {
+        self.with_packet(elsewhere, |qp, now, device| {
             if let (QueuePair::Rc(rc), Some((bth, usual))) = (&mut *qp, usual)
-                && rc.take_fast(now, &bth, usual, host)
+                && rc.take_fast(now, &bth, usual, device)
             {
                 return;
             }
-            qp.handle_packet(now, &packet, || prefix, host);
+            qp.handle_packet(now, &packet, || prefix, device);
         });
         self.poll()
     }
@@ -800,14 +800,15 @@ impl World {
             batch.most_payload = self.most_payload;
             batch.most_pointed = self.most_pointed;
             let fast = self.fast;
-            self.with(|qp, now, host| {
+            self.with(|qp, now, device| {
                 if fast
                     && let QueuePair::Rc(rc) = &mut *qp
-                    && (rc.acknowledge_fast(host, &mut batch) || rc.answer_fast(host, &mut batch))
+                    && (rc.acknowledge_fast(device, &mut batch)
+                        || rc.answer_fast(device, &mut batch))
                 {
                     return;
                 }
-                qp.poll_transmit(now, host, &mut batch, usize::MAX);
+                qp.poll_transmit(now, device, &mut batch, usize::MAX);
             });
             self.emitted(batch)?;
         }
@@ -841,7 +842,7 @@ impl World {
                 break;
             }
             self.now = self.now.max(at);
-            self.with(|rc, now, host| rc.handle_timeout(now, host));
+            self.with(|rc, now, device| rc.handle_timeout(now, device));
             self.poll()?;
             fired += 1;
             if fired > 10_000 {

@@ -89,7 +89,7 @@ pub(crate) struct Wanted {
 }
 
 impl RemoteSrq {
-    /// For [`rnic_transport::Host::srq_is_elsewhere`].
+    /// For [`rnic_transport::Device::srq_is_elsewhere`].
     pub(crate) fn refer(&mut self) {
         self.referred = true;
     }
@@ -182,7 +182,7 @@ impl RemoteSrq {
         std::mem::take(&mut self.batch)
     }
 
-    /// For [`rnic_transport::Host::is_at_hand`].
+    /// For [`rnic_transport::Device::is_at_hand`].
     pub(crate) fn is_at_hand(
         &mut self,
         srqn: u32,
@@ -208,7 +208,7 @@ impl RemoteSrq {
         false
     }
 
-    /// For [`rnic_transport::Host::read_remote`] behind it.
+    /// For [`rnic_transport::Device::read_remote`] behind it.
     pub(crate) fn read(&self, va: u64, out: &mut [u8]) -> Result<(), RemoteFault> {
         let have = self.read.have.as_ref().ok_or(RemoteFault::Unmapped)?;
         let bytes = have.at(va, out.len()).ok_or(RemoteFault::Unmapped)?;

@@ -3,7 +3,7 @@
 use super::{Gap, Requester};
 use crate::completion::vendor_err;
 use crate::rc::{Failure, Shared};
-use crate::{Host, Status, Time};
+use crate::{Device, Status, Time};
 use rnic_wire::{Aeth, NakCode, Psn, Syndrome};
 
 /// Where an answer's PSN lies.
@@ -27,13 +27,13 @@ impl Requester {
     }
 
     /// Takes an ACK packet (which may be a NAK).
-    pub(crate) fn handle_ack<H: Host>(
+    pub(crate) fn handle_ack<H: Device>(
         &mut self,
         psn: Psn,
         aeth: Aeth,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
             count_nak(aeth.syndrome, sh);
@@ -50,31 +50,31 @@ impl Requester {
             Syndrome::Ack { .. } => {
                 // Says nothing new of a READ in whose PSNs it lies, unless it is the last: then the
                 // answer is lost.
-                let passed = self.acknowledge_before(pos + 1, now, sh, host);
+                let passed = self.acknowledge_before(pos + 1, now, sh, device);
                 if !passed && self.ends_front(pos) {
                     self.implied_nak(self.una.pos, sh)?;
                 }
             }
             Syndrome::RnrNak { timer } => {
                 sh.counters.rnr_naks_received += 1;
-                if !self.acknowledge_before(pos, now, sh, host) {
+                if !self.acknowledge_before(pos, now, sh, device) {
                     self.implied_nak(self.una.pos, sh)?;
                 } else if !self.waits_for_receiver() {
                     if let Some(evidence) = self.note_rnr(now, sh) {
-                        host.evidence(&evidence);
+                        device.evidence(&evidence);
                     }
                     self.rnr_wait(timer, now, sh)?;
                 }
             }
             Syndrome::Nak(NakCode::PsnSequenceError) => {
                 sh.counters.sequence_naks_received += 1;
-                if !self.acknowledge_before(pos, now, sh, host) {
+                if !self.acknowledge_before(pos, now, sh, device) {
                     self.implied_nak(self.una.pos, sh)?;
                 } else if self.awaits_answer() {
                     // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK
                     // it is the echo of what followed the packet that found no receive, and no
                     // reason to send before the wait is over.
-                    if !self.was_not_followed(sh, host)? {
+                    if !self.was_not_followed(sh, device)? {
                         self.note_retry(Some(now), 0, sh);
                         self.retries.take(vendor_err::SEQUENCE_NAK)?;
                         self.window.shrink();
@@ -84,7 +84,7 @@ impl Requester {
             }
             Syndrome::Nak(code) => {
                 let failure = refused(code);
-                if self.acknowledge_before(pos, now, sh, host) {
+                if self.acknowledge_before(pos, now, sh, device) {
                     return Err(failure);
                 }
                 self.implied_nak(self.una.pos, sh)?;
@@ -94,7 +94,7 @@ impl Requester {
                     status: Status::BadResponse,
                     vendor_err: vendor_err::RESERVED_SYNDROME,
                 };
-                if self.acknowledge_before(pos, now, sh, host) {
+                if self.acknowledge_before(pos, now, sh, device) {
                     return Err(failure);
                 }
                 self.implied_nak(self.una.pos, sh)?;

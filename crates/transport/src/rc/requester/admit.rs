@@ -3,10 +3,10 @@
 use super::{Entry, Kind};
 use crate::completion::vendor_err;
 use crate::rc::{Failure, Shared};
-use crate::{Host, SendData, SendOp, Status};
+use crate::{Device, SendData, SendOp, Status};
 
 /// Local checks before the first packet of a WQE leaves, so that a bad one sends nothing.
-pub(super) fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
+pub(super) fn admit<H: Device>(entry: &Entry, sh: &Shared, device: &H) -> Result<(), Failure> {
     if entry.oversize {
         return Err(Failure {
             status: Status::LocalLengthError,
@@ -50,7 +50,8 @@ pub(super) fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(),
     // A message of one packet is copied whole before it leaves, which checks as much.
     if stores || entry.packets > 1 {
         for sge in list.iter().filter(|sge| sge.length > 0) {
-            host.check_local(sh.attr.pd, sge, stores)
+            device
+                .check_local(sh.attr.pd, sge, stores)
                 .map_err(Failure::local)?;
         }
     }
@@ -60,10 +61,15 @@ pub(super) fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(),
 /// Nobody has read the memory of a WQE whose packets pointed, so it may have gone unnoticed:
 /// whoever copies it now would fall.
 #[cold]
-pub(super) fn check_presence<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
+pub(super) fn check_presence<H: Device>(
+    entry: &Entry,
+    sh: &Shared,
+    device: &H,
+) -> Result<(), Failure> {
     if let SendData::Gather(list) = &entry.wqe.data {
         for sge in list.iter().filter(|sge| sge.length > 0) {
-            host.check_presence(sh.attr.pd, sge)
+            device
+                .check_presence(sh.attr.pd, sge)
                 .map_err(Failure::local)?;
         }
     }

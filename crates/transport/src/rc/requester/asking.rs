@@ -15,7 +15,7 @@ use super::{Entry, Kind, Requester};
 use crate::rc::Shared;
 use crate::rc::timer::Timer;
 use crate::time::ack_timeout_ns;
-use crate::{Host, Time};
+use crate::{Device, Time};
 
 /// Packets after which one asks, unless a quarter of the window makes one ask earlier.
 const ACK_EVERY: u32 = 256;
@@ -93,10 +93,10 @@ impl Requester {
     /// The current WQE need not ask on its own behalf: nobody waits for its completion, and another
     /// one that will ask is behind it, or expected.
     #[inline]
-    pub(super) fn need_not_ask<H: Host>(&self, now: Time, sh: &Shared, host: &H) -> bool {
+    pub(super) fn need_not_ask<H: Device>(&self, now: Time, sh: &Shared, device: &H) -> bool {
         let leaves_out = |entry: &Entry| !entry.wqe.signaled && entry.kind == Kind::Acked;
         // One without packets would wait for its ACK instead.
-        let asks = |entry: &Entry| entry.kind != Kind::Local && !host.may_execute();
+        let asks = |entry: &Entry| entry.kind != Kind::Local && !device.may_execute();
         self.nxt.pos == self.max.pos
             && self.queue.get(self.current).is_some_and(leaves_out)
             && self.queue.get(self.current + 1).map_or(self.more, asks)

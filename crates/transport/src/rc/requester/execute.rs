@@ -1,5 +1,5 @@
 //! RDMA WRITEs and READs that need no packets, since the device reaches the peer's memory by itself
-//! ([`Host::execute`]).
+//! ([`Device::execute`]).
 //!
 //! Only a peer that has acknowledged a packet of this very connection has its rules told to this
 //! side: that it takes its PSNs, service and address. What it granted to an earlier connection of
@@ -8,7 +8,7 @@
 //! Such a one is executed when its turn to be sent comes, or right when it is posted if it is
 //! alone, and nothing before it is unacknowledged: so all that the peer was sent before was
 //! executed, and what comes behind leaves later. It takes no PSN. A long one is done in parts, so
-//! that others have their turns in between. The host may refuse at any part, whatever the reason:
+//! that others have their turns in between. The device may refuse at any part, whatever the reason:
 //! then all of it goes by packets, and whatever is wrong with it is found in the way of the wire.
 //!
 //! What a short one costs is mostly the system call, so short ones that are queued one behind the
@@ -22,11 +22,11 @@ mod row;
 
 use super::admit::admit;
 use super::{Entry, Kind, Requester};
-use crate::host::OneSided;
+use crate::device::OneSided;
 use crate::output::{COST_EXECUTED, Output};
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
-use crate::{Host, PacketSink, SendOp, Status};
+use crate::{Device, PacketSink, SendOp, Status};
 
 /// Bytes of a part while nobody waits: each costs three microseconds beside its bytes, which take
 /// some fifty.
@@ -43,7 +43,7 @@ fn target(op: &SendOp) -> Option<(bool, u64, u32)> {
     }
 }
 
-/// The whole of `entry`, for the host.
+/// The whole of `entry`, for the device.
 fn whole<'a>(entry: &'a Entry, sh: &Shared) -> Option<OneSided<'a>> {
     let (write, va, rkey) = target(&entry.wqe.op)?;
     Some(OneSided {
@@ -85,7 +85,7 @@ impl Requester {
     }
 
     /// Shall the current WQE wait until those before it are acknowledged, and need no packets then?
-    pub(super) fn should_hold<H: Host>(&self, sh: &Shared, host: &H) -> bool {
+    pub(super) fn should_hold<H: Device>(&self, sh: &Shared, device: &H) -> bool {
         let Some(entry) = self.queue.get(self.current) else {
             return false;
         };
@@ -96,8 +96,8 @@ impl Requester {
             && entry.len > 0
             && self.una.pos > self.known_from
             && sh.attr.role == Role::Rc
-            && host.may_execute()
-            && host.would_execute(&whole)
+            && device.may_execute()
+            && device.would_execute(&whole)
             // Last, as there may be many.
             && self
                 .queue
@@ -107,10 +107,10 @@ impl Requester {
     }
 
     /// Executes a part of it. An error concerns the current WQE.
-    pub(super) fn execute<H: Host, S: PacketSink>(
+    pub(super) fn execute<H: Device, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<Executed, Failure> {
         self.holding = false;
@@ -120,18 +120,18 @@ impl Requester {
         if target(&entry.wqe.op).is_none() {
             return Ok(Executed::No);
         }
-        if !host.may_execute() {
+        if !device.may_execute() {
             return Ok(Executed::No);
         }
         if !entry.checked {
-            admit(entry, sh, host)?;
+            admit(entry, sh, device)?;
             entry.checked = true;
         }
         if out.is_spent() {
             return Ok(Executed::Later);
         }
         if self.begins_row() {
-            let executed = self.execute_row(sh, host, out);
+            let executed = self.execute_row(sh, device, out);
             return Ok(if executed {
                 Executed::Yes
             } else {
@@ -156,7 +156,7 @@ impl Requester {
                 ..whole
             })
         });
-        let done = part.is_some_and(|part| host.execute(&part));
+        let done = part.is_some_and(|part| device.execute(&part));
         if !done {
             self.executed = 0;
             return Ok(Executed::No);
@@ -164,7 +164,7 @@ impl Requester {
         out.spend(len as usize + COST_EXECUTED);
         self.executed += len;
         if self.executed == entry.len {
-            self.retire_executed(sh, host);
+            self.retire_executed(sh, device);
         }
         Ok(Executed::Yes)
     }
@@ -172,32 +172,32 @@ impl Requester {
     /// Executes all of the only WQE, which was just posted, if it is no longer than a part. False:
     /// it was not; [`Requester::execute`] knows why.
     #[inline]
-    pub(crate) fn execute_lone<H: Host>(&mut self, sh: &mut Shared, host: &mut H) -> bool {
+    pub(crate) fn execute_lone<H: Device>(&mut self, sh: &mut Shared, device: &mut H) -> bool {
         if self.queue.len() != 1
             || self.executed > 0
             || !self.may_execute(sh)
             || !self.can_send(sh)
-            || !host.may_execute()
+            || !device.may_execute()
         {
             return false;
         }
         let Some(entry) = self.queue.front_mut() else {
             return false;
         };
-        if entry.len > PART_SHARED || !entry.checked && admit(entry, sh, host).is_err() {
+        if entry.len > PART_SHARED || !entry.checked && admit(entry, sh, device).is_err() {
             return false;
         }
         entry.checked = true;
-        let done = whole(entry, sh).is_some_and(|whole| host.execute(&whole));
+        let done = whole(entry, sh).is_some_and(|whole| device.execute(&whole));
         if done {
             self.holding = false;
-            self.retire_executed(sh, host);
+            self.retire_executed(sh, device);
         }
         done
     }
 
     /// The front WQE is done.
-    fn retire_executed<H: Host>(&mut self, sh: &mut Shared, host: &mut H) {
+    fn retire_executed<H: Device>(&mut self, sh: &mut Shared, device: &mut H) {
         self.executed = 0;
         let Some(front) = self.queue.pop_front() else {
             return;
@@ -210,9 +210,9 @@ impl Requester {
         sh.counters.requested.requested(&front.wqe.op, bytes);
         sh.counters.without_packets.add(bytes);
         if front.wqe.signaled {
-            host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
+            device.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }
-        self.retire_local(sh, host);
+        self.retire_local(sh, device);
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::{Entry, Kind, Requester};
 use crate::rc::{Failure, Shared};
-use crate::{Host, SendOp, Status};
+use crate::{Device, SendOp, Status};
 
 impl Requester {
     /// May `entry`, the current one, be done now? A fenced bind waits as others do, for READs and
@@ -22,10 +22,10 @@ impl Requester {
 
     /// Does the current WQE, if it was not done before, and goes on behind it.
     #[cold]
-    pub(super) fn do_local<H: Host>(
+    pub(super) fn do_local<H: Device>(
         &mut self,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(());
@@ -33,27 +33,27 @@ impl Requester {
         if !entry.started() {
             let (pd, qpn) = (sh.attr.pd, sh.attr.qpn);
             match entry.wqe.op {
-                SendOp::BindWindow(bind) => host.bind_window(pd, qpn, &bind),
-                SendOp::LocalInvalidate(rkey) => host.local_invalidate(pd, qpn, rkey),
+                SendOp::BindWindow(bind) => device.bind_window(pd, qpn, &bind),
+                SendOp::LocalInvalidate(rkey) => device.local_invalidate(pd, qpn, rkey),
                 _ => Ok(()),
             }
             .map_err(Failure::bind)?;
             entry.start = self.nxt;
         }
         self.current += 1;
-        self.retire_local(sh, host);
+        self.retire_local(sh, device);
         Ok(())
     }
 
     /// Completes those at the front that are done.
     #[inline]
-    pub(super) fn retire_local<H: Host>(&mut self, sh: &Shared, host: &mut H) {
+    pub(super) fn retire_local<H: Device>(&mut self, sh: &Shared, device: &mut H) {
         while let Some(front) = self.queue.front()
             && front.kind == Kind::Local
             && front.started()
         {
             if front.wqe.signaled {
-                host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
+                device.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
             }
             self.queue.pop_front();
             self.current = self.current.saturating_sub(1);

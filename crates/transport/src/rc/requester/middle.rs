@@ -5,7 +5,7 @@ use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
 use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
-use crate::{Host, PacketSink, SendData, SendOp, Time};
+use crate::{Device, PacketSink, SendData, SendOp, Time};
 use rnic_wire::{Opcode, Operation};
 
 impl Requester {
@@ -37,11 +37,11 @@ impl Requester {
 
     /// Emits a row of them; false: there is none, or no room. An error concerns the current WQE.
     #[inline]
-    pub(super) fn transmit_middles<H: Host, S: PacketSink>(
+    pub(super) fn transmit_middles<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &H,
+        device: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         let Some(entry) = self.queue.get(self.current) else {
@@ -71,7 +71,7 @@ impl Requester {
         let mut cursor = self.gather;
         cursor.seek(list, u64::from(k) * u64::from(sh.mtu));
         let (count, filled) = emit_row(out, most, &bth, sh.mtu, |payload| {
-            cursor.gather(host, pd, list, payload)
+            cursor.gather(device, pd, list, payload)
         });
         let behind = entry.mark_at(k + count, sh.mtu);
         self.gather = cursor;

@@ -1,5 +1,5 @@
 //! Packets that point: they say where the payload is, and the peer, a process of this host, copies
-//! it from there ([`Host::locate`], [`PacketSink::point`]). They span as many PSNs as the payload
+//! it from there ([`Device::locate`], [`PacketSink::point`]). They span as many PSNs as the payload
 //! needs ([`crate::span`]); for the peer they are packets whose payload is elsewhere.
 //!
 //! * Only what **consumes a receive** points. Whoever waits for an RDMA WRITE looks at memory,
@@ -15,7 +15,7 @@ use super::plan::{Plan, solicitable};
 use super::{Entry, Kind, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
-use crate::{Host, PacketSink, Pieces, SendData, SendOp, Time};
+use crate::{Device, PacketSink, Pieces, SendData, SendOp, Time};
 use rnic_wire::{Bth, Ext, Opcode, emit, header_len};
 
 /// Shorter ones are copied faster than the peer gets at them.
@@ -39,11 +39,11 @@ impl Requester {
     }
 
     /// Emits it; `Some(false)`: there is no room. `None`: it is to be copied.
-    pub(super) fn transmit_pointing<H: Host, S: PacketSink>(
+    pub(super) fn transmit_pointing<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<Option<bool>, Failure> {
         let most = out.most_pointed();
@@ -69,10 +69,10 @@ impl Requester {
             return Ok(None);
         }
         if !entry.checked {
-            admit(entry, sh, host)?;
+            admit(entry, sh, device)?;
         }
         let mut pieces = Pieces::default();
-        if !host.locate(
+        if !device.locate(
             sh.attr.pd,
             list,
             plan.offset,
@@ -116,10 +116,10 @@ impl Requester {
 
     /// The packet at `una`, which the peer says did not come, is one that it could not follow.
     #[cold]
-    pub(super) fn was_not_followed<H: Host>(
+    pub(super) fn was_not_followed<H: Device>(
         &mut self,
         sh: &Shared,
-        host: &H,
+        device: &H,
     ) -> Result<bool, Failure> {
         let Some(front) = self.queue.front_mut() else {
             return Ok(false);
@@ -128,7 +128,7 @@ impl Requester {
             return Ok(false);
         }
         self.point_from = self.max.pos + PAUSE;
-        check_presence(front, sh, host)?;
+        check_presence(front, sh, device)?;
         Ok(true)
     }
 

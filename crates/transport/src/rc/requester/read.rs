@@ -4,7 +4,7 @@ use super::ack::Region;
 use super::{Kind, Requester};
 use crate::completion::vendor_err;
 use crate::rc::{Failure, Shared};
-use crate::{Host, Misplaced, SendData, Status, Time, span};
+use crate::{Device, Misplaced, SendData, Status, Time, span};
 use rnic_wire::{Operation, Payload, Psn};
 
 const UNEXPECTED: Failure = Failure {
@@ -16,14 +16,14 @@ impl Requester {
     /// Takes a READ response. One that spans several PSNs may begin before the awaited one: what
     /// was stored already is cut off. Of one that the wire would have had in packets of another
     /// path MTU the first one decides.
-    pub(crate) fn handle_read_response<H: Host>(
+    pub(crate) fn handle_read_response<H: Device>(
         &mut self,
         mut psn: Psn,
         mut operation: Operation,
         mut payload: Payload<'_>,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         let mut psns = span::psns_of(&payload);
         if psns > 1 {
@@ -53,14 +53,14 @@ impl Requester {
                 payload = payload.split_at(span::bytes_of(&payload, 1)).0;
             }
         }
-        if !self.reach_response(psn, now, sh, host)? {
+        if !self.reach_response(psn, now, sh, device)? {
             return self.check_fault();
         }
         let Some(front) = self.queue.front() else {
             return Ok(());
         };
         if front.kind == Kind::Confirmed {
-            return self.handle_confirmation(operation, payload, now, sh, host);
+            return self.handle_confirmation(operation, payload, now, sh, device);
         }
         if front.kind != Kind::Read {
             return Err(UNEXPECTED);
@@ -90,7 +90,7 @@ impl Requester {
                 vendor_err: vendor_err::RESPONSE_LENGTH,
             });
         }
-        if !self.store(offset, payload, sh, host)? {
+        if !self.store(offset, payload, sh, device)? {
             // Its bytes are lost: it is asked for again.
             sh.counters.dropped += 1;
             self.implied_nak(self.una.pos, sh)?;
@@ -98,7 +98,7 @@ impl Requester {
         }
         let before = self.una;
         if last {
-            self.retire(sh, host);
+            self.retire(sh, device);
         } else if let Some(front) = self.queue.front() {
             self.una = front.mark_at(k + psns, sh.mtu);
         }
@@ -107,13 +107,13 @@ impl Requester {
     }
 
     /// Takes the awaited answer to an atomic write or FLUSH, that of a READ of nothing.
-    fn handle_confirmation<H: Host>(
+    fn handle_confirmation<H: Device>(
         &mut self,
         operation: Operation,
         payload: Payload<'_>,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         if operation != Operation::ReadResponseOnly {
             return Err(UNEXPECTED);
@@ -125,21 +125,21 @@ impl Requester {
             });
         }
         let before = self.una;
-        self.retire(sh, host);
+        self.retire(sh, device);
         self.progress(before, now, sh);
         self.check_fault()
     }
 
     /// Takes the answer to an atomic.
-    pub(crate) fn handle_atomic_ack<H: Host>(
+    pub(crate) fn handle_atomic_ack<H: Device>(
         &mut self,
         psn: Psn,
         original: u64,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
-        if !self.reach_response(psn, now, sh, host)? {
+        if !self.reach_response(psn, now, sh, device)? {
             return self.check_fault();
         }
         if self
@@ -150,9 +150,9 @@ impl Requester {
             return Err(UNEXPECTED);
         }
         let original = original.to_ne_bytes();
-        self.store(0, Payload::Here(&original), sh, host)?;
+        self.store(0, Payload::Here(&original), sh, device)?;
         let before = self.una;
-        self.retire(sh, host);
+        self.retire(sh, device);
         self.progress(before, now, sh);
         self.check_fault()
     }
@@ -160,16 +160,16 @@ impl Requester {
     /// A response implies that everything before it was executed. True if it is the awaited one,
     /// `una` then being its position.
     #[inline]
-    fn reach_response<H: Host>(
+    fn reach_response<H: Device>(
         &mut self,
         psn: Psn,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<bool, Failure> {
         match self.region(psn) {
             Region::Awaited(pos) => {
-                if self.acknowledge_before(pos, now, sh, host) {
+                if self.acknowledge_before(pos, now, sh, device) {
                     return Ok(true);
                 }
                 sh.counters.out_of_sequence += 1;
@@ -183,12 +183,12 @@ impl Requester {
 
     /// Stores response bytes into the front WQE's list; false: they are lost.
     #[inline]
-    fn store<H: Host>(
+    fn store<H: Device>(
         &mut self,
         offset: u64,
         data: Payload<'_>,
         sh: &Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<bool, Failure> {
         let Some(front) = self.queue.front() else {
             return Ok(true);
@@ -197,7 +197,7 @@ impl Requester {
             return Err(UNEXPECTED);
         };
         self.scatter.seek(list, offset);
-        match self.scatter.scatter(host, sh.attr.pd, list, data) {
+        match self.scatter.scatter(device, sh.attr.pd, list, data) {
             Ok(()) => Ok(true),
             Err(Misplaced::Lost) => Ok(false),
             Err(Misplaced::Refused(fault)) => Err(Failure::local(fault)),

@@ -11,7 +11,7 @@ use crate::completion::vendor_err;
 use crate::rc::timer::Timer;
 use crate::rc::{Failure, RcAttr, Shared};
 use crate::time::ack_timeout_ns;
-use crate::{Host, Status, Time};
+use crate::{Device, Status, Time};
 use rnic_wire::rnr_timer_ns;
 
 /// The RNR retry count that means for ever.
@@ -104,11 +104,11 @@ impl Requester {
     }
 
     /// The peer stays silent: everything from the oldest unacknowledged packet is sent again.
-    fn ack_timeout<H: Host>(
+    fn ack_timeout<H: Device>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         // Also if a packet is about to ask, and did not leave yet: the device had no room for it
         // for all that time.
@@ -119,7 +119,7 @@ impl Requester {
             self.arm_timers(now, sh);
             return Ok(());
         }
-        if self.is_excused(now, sh, host) {
+        if self.is_excused(now, sh, device) {
             return Ok(());
         }
         sh.counters.timeouts += 1;
@@ -155,15 +155,15 @@ impl Requester {
     }
 
     /// Fires the timers that are due.
-    pub(crate) fn handle_timeout<H: Host>(
+    pub(crate) fn handle_timeout<H: Device>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Failure> {
         while let Some(timer) = self.timers.take_due(now) {
             match timer {
-                Timer::AckTimeout => self.ack_timeout(now, sh, host)?,
+                Timer::AckTimeout => self.ack_timeout(now, sh, device)?,
                 // What was held back may leave now: `waits_for_receiver` has become false.
                 Timer::RnrWait => {}
                 Timer::Probe => self.probe_now(sh),

@@ -11,7 +11,7 @@ use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
-use crate::{Asks, Host, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time};
+use crate::{Asks, Device, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time};
 use rnic_wire::{AtomicEth, Bth, Opcode, Operation, Reth, Service, pad_len};
 
 /// Of a WRITE.
@@ -23,13 +23,13 @@ impl Requester {
     ///
     /// It becomes an entry of the queue when all is over, so that nothing is written twice.
     #[inline(always)]
-    pub(crate) fn transmit_short<H: Host, S: PacketSink>(
+    pub(crate) fn transmit_short<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         short: &ShortSend<'_>,
         asks: Asks,
         sh: &mut Shared,
-        host: &H,
+        device: &H,
         sink: &mut S,
     ) -> bool {
         let len = short.len();
@@ -71,7 +71,7 @@ impl Requester {
         match short.data {
             ShortData::Registered(sge) if len > 0 => {
                 // Said again by the one who makes something of it.
-                if host
+                if device
                     .read_local(sh.attr.pd, sge.lkey, sge.addr, payload)
                     .is_err()
                 {
@@ -101,11 +101,11 @@ impl Requester {
     /// Emits what was posted last, if it is of that kind, or another request that is one packet,
     /// may not do without, and may leave now. An error has come to the oldest WQE.
     #[inline]
-    pub(crate) fn transmit_fast<H: Host, S: PacketSink>(
+    pub(crate) fn transmit_fast<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         if self.current + 1 != self.queue.len() {
@@ -115,7 +115,7 @@ impl Requester {
             return Ok(false);
         };
         let may_need_none = matches!(entry.wqe.op, SendOp::Write { .. } | SendOp::Read { .. });
-        if may_need_none && host.may_execute() {
+        if may_need_none && device.may_execute() {
             return Ok(false);
         }
         let plain = self.is_single(entry, sh);
@@ -124,11 +124,11 @@ impl Requester {
         }
         let is_atomic = entry.kind == Kind::Atomic && self.is_first(entry);
         let sent = if plain {
-            self.transmit_single(now, sh, host, out)
+            self.transmit_single(now, sh, device, out)
         } else if is_atomic {
-            self.transmit_atomic(now, sh, host, out)
+            self.transmit_atomic(now, sh, device, out)
         } else {
-            self.transmit_one(now, sh, host, out)
+            self.transmit_one(now, sh, device, out)
         };
         sent.or_else(|failure| {
             // As in [`Requester::transmit`].
@@ -156,11 +156,11 @@ impl Requester {
 
     /// Emits the current entry, an atomic; false if there is no room.
     #[inline]
-    fn transmit_atomic<H: Host, S: PacketSink>(
+    fn transmit_atomic<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &H,
+        device: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         let Some(entry) = self.queue.get_mut(self.current) else {
@@ -169,7 +169,7 @@ impl Requester {
         let Some((operation, header)) = atomic_of(&entry.wqe.op) else {
             return Ok(false);
         };
-        admit(entry, sh, host)?;
+        admit(entry, sh, device)?;
         let bth = Bth {
             ack_req: true,
             ..sh.bth(
@@ -202,14 +202,14 @@ impl Requester {
 
     /// Emits it; false if there is no room.
     #[inline]
-    pub(super) fn transmit_single<H: Host, S: PacketSink>(
+    pub(super) fn transmit_single<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &H,
+        device: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
-        let need_not_ask = self.need_not_ask(now, sh, host);
+        let need_not_ask = self.need_not_ask(now, sh, device);
         let (asking, window) = (self.asking, self.window.bytes());
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
@@ -248,11 +248,11 @@ impl Requester {
         if len > 0 {
             let (payload, padding) = buf[header..].split_at_mut(len);
             let filled = match &entry.wqe.data {
-                SendData::Gather(list) if list.len() == 1 => host
+                SendData::Gather(list) if list.len() == 1 => device
                     .read_local(sh.attr.pd, list[0].lkey, list[0].addr, payload)
                     .map_err(Failure::local),
                 data => {
-                    let filled = fill(&mut self.gather, data, 0, payload, sh, host);
+                    let filled = fill(&mut self.gather, data, 0, payload, sh, device);
                     self.gather = SgCursor::default();
                     filled
                 }

@@ -13,7 +13,7 @@ use super::Requester;
 use crate::rc::timer::Timer;
 use crate::rc::{Role, Shared};
 use crate::time::ack_timeout_ns;
-use crate::{Host, Time};
+use crate::{Device, Time};
 
 /// A device that comes to its timers so much later, ns, and by longer than the ACK timeout itself,
 /// was stopped meanwhile.
@@ -77,13 +77,18 @@ impl Requester {
     }
 
     /// The ACK timeout is over. True: it counts for nothing, as the peer is stopped, or was.
-    pub(super) fn is_excused<H: Host>(&mut self, now: Time, sh: &mut Shared, host: &mut H) -> bool {
+    pub(super) fn is_excused<H: Device>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        device: &mut H,
+    ) -> bool {
         match self.peer {
             Peer::Runs => false,
             Peer::Stopped => {
                 let ago_ns = self.patience_ns(sh).unwrap_or(0);
                 if let Some(evidence) = self.note_stopped(now, ago_ns, sh) {
-                    host.evidence(&evidence);
+                    device.evidence(&evidence);
                 }
                 let look_ns = ack_timeout_ns(sh.attr.timeout).unwrap_or(0).max(LOOK_NS);
                 self.timers.set(Timer::AckTimeout, now.after(look_ns));

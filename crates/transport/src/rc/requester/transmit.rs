@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
 use crate::span;
-use crate::{Host, Load, PacketSink, SendData, Time};
+use crate::{Device, Load, PacketSink, SendData, Time};
 use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
 impl Requester {
@@ -140,15 +140,15 @@ impl Requester {
     }
 
     /// Emits requests until none may leave or `out` takes no more.
-    pub(crate) fn transmit<H: Host, S: PacketSink>(
+    pub(crate) fn transmit<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<(), Failure> {
         while self.can_send(sh) {
-            match self.transmit_one(now, sh, host, out) {
+            match self.transmit_one(now, sh, device, out) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(failure) => {
@@ -163,20 +163,20 @@ impl Requester {
 
     /// Emits the next packet; false if there is no room for it. An error concerns the current WQE.
     #[inline]
-    pub(super) fn transmit_one<H: Host, S: PacketSink>(
+    pub(super) fn transmit_one<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         if self.may_execute(sh) {
-            match self.execute(sh, host, out)? {
+            match self.execute(sh, device, out)? {
                 Executed::No => {}
                 Executed::Yes => return Ok(true),
                 Executed::Later => return Ok(false),
             }
-        } else if self.should_hold(sh, host) {
+        } else if self.should_hold(sh, device) {
             self.holding = true;
             return Ok(false);
         }
@@ -184,24 +184,24 @@ impl Requester {
             return Ok(false);
         };
         if self.is_single(entry, sh) {
-            return self.transmit_single(now, sh, host, out);
+            return self.transmit_single(now, sh, device, out);
         }
         if self.may_point(entry, sh)
-            && let Some(sent) = self.transmit_pointing(now, sh, host, out)?
+            && let Some(sent) = self.transmit_pointing(now, sh, device, out)?
         {
             return Ok(sent);
         }
-        if self.transmit_middles(now, sh, host, out)? {
+        if self.transmit_middles(now, sh, device, out)? {
             return Ok(true);
         }
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
         if entry.pointed && self.nxt.pos < self.max.pos {
-            check_presence(entry, sh, host)?;
+            check_presence(entry, sh, device)?;
         }
         let piece = match entry.kind {
-            Kind::Local => return self.do_local(sh, host).map(|()| true),
+            Kind::Local => return self.do_local(sh, device).map(|()| true),
             Kind::Acked => self.span(entry, out.most_payload(sh.mtu), sh),
             Kind::Read | Kind::Atomic | Kind::Confirmed => {
                 let k = if entry.started() {
@@ -212,7 +212,7 @@ impl Requester {
                 self.piece(entry, k as u32).unwrap_or(1)
             }
         };
-        let later = self.need_not_ask(now, sh, host);
+        let later = self.need_not_ask(now, sh, device);
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
@@ -220,7 +220,7 @@ impl Requester {
             entry.start
         } else {
             if !entry.checked {
-                admit(entry, sh, host)?;
+                admit(entry, sh, device)?;
                 entry.checked = true;
             }
             self.nxt
@@ -281,7 +281,7 @@ impl Requester {
                 plan.offset,
                 payload,
                 sh,
-                host,
+                device,
             );
             if let Err(failure) = filled {
                 out.retract();
@@ -328,19 +328,19 @@ impl Requester {
 }
 
 #[inline]
-pub(super) fn fill<H: Host>(
+pub(super) fn fill<H: Device>(
     cursor: &mut SgCursor,
     data: &SendData,
     offset: u64,
     payload: &mut [u8],
     sh: &Shared,
-    host: &H,
+    device: &H,
 ) -> Result<(), Failure> {
     match data {
         SendData::Gather(list) => {
             cursor.seek(list, offset);
             cursor
-                .gather(host, sh.attr.pd, list, payload)
+                .gather(device, sh.attr.pd, list, payload)
                 .map_err(Failure::local)
         }
         SendData::Inline(bytes) => {

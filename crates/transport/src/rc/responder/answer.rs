@@ -5,7 +5,7 @@ use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
 use crate::rc::resources::Body;
 use crate::rc::{Role, Shared};
-use crate::{Evidence, Host, Load, PacketSink, Pd, RemoteFault, RequestRefused, span};
+use crate::{Device, Evidence, Load, PacketSink, Pd, RemoteFault, RequestRefused, span};
 use rnic_wire::{
     Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Syndrome,
     credit_code, emit, header_len, pad_len,
@@ -54,21 +54,21 @@ impl Responder {
     /// The memory of a READ is gone: the NAK is queued, the caller moves the queue pair to ERR and
     /// calls again.
     #[inline]
-    pub(crate) fn transmit<H: Host, S: PacketSink>(
+    pub(crate) fn transmit<H: Device, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<(), Fatal> {
         while self.can_send() {
             let emitted = match (self.resources.answers.front(), self.ack) {
                 (Some(answer), Some(ack)) if ack.is_before(answer.psn) => {
-                    self.transmit_ack(ack, sh, host, out)
+                    self.transmit_ack(ack, sh, device, out)
                 }
-                (Some(_), _) => self.transmit_answer(sh, host, out),
+                (Some(_), _) => self.transmit_answer(sh, device, out),
                 // A NAK says that all before it was taken.
                 (None, Some(ack)) if self.nak.is_none() || self.ack_first => {
-                    self.transmit_ack(ack, sh, host, out)
+                    self.transmit_ack(ack, sh, device, out)
                 }
                 (None, _) => self.transmit_nak(sh, out),
             };
@@ -95,7 +95,7 @@ impl Responder {
                         psn,
                         code: fatal.code,
                     });
-                    host.evidence(&Evidence::RequestRefused(RequestRefused {
+                    device.evidence(&Evidence::RequestRefused(RequestRefused {
                         operation: Operation::ReadRequest,
                         psn,
                         why: fatal.why,
@@ -112,18 +112,19 @@ impl Responder {
     /// The credit code of the receives that are posted, of which a message that has begun has one
     /// until it counts in the MSN: the requester adds the two (IBTA vol. 1, 9.7.7.2).
     #[inline]
-    fn credits<H: Host>(&self, host: &H) -> u8 {
+    fn credits<H: Device>(&self, device: &H) -> u8 {
         let begun = u32::from(self.receive.is_some());
-        host.receives_posted()
+        device
+            .receives_posted()
             .map_or(CREDITS_INVALID, |posted| credit_code(posted + begun))
     }
 
     /// The AETH of the ACK that is owed.
     #[inline]
-    pub(super) fn ack_aeth<H: Host>(&self, host: &H) -> Aeth {
+    pub(super) fn ack_aeth<H: Device>(&self, device: &H) -> Aeth {
         Aeth {
             syndrome: Syndrome::Ack {
-                credits: self.credits(host),
+                credits: self.credits(device),
             },
             msn: self.msn,
         }
@@ -137,14 +138,14 @@ impl Responder {
     }
 
     #[inline]
-    fn transmit_ack<H: Host, S: PacketSink>(
+    fn transmit_ack<H: Device, S: PacketSink>(
         &mut self,
         psn: Psn,
         sh: &Shared,
-        host: &H,
+        device: &H,
         out: &mut Output<'_, S>,
     ) -> Emitted {
-        let emitted = acknowledge(psn, self.ack_aeth(host), sh, out);
+        let emitted = acknowledge(psn, self.ack_aeth(device), sh, out);
         if let Emitted::Yes(_) = emitted {
             self.acknowledged();
         }
@@ -191,13 +192,13 @@ impl Responder {
 
     /// Emits the next packet of the oldest answer, or a row of them.
     #[inline]
-    fn transmit_answer<H: Host, S: PacketSink>(
+    fn transmit_answer<H: Device, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> Emitted {
-        let credits = self.credits(host);
+        let credits = self.credits(device);
         let Some(answer) = self.resources.answers.front_mut() else {
             return Emitted::NoRoom;
         };
@@ -233,7 +234,7 @@ impl Responder {
                 let most = out.most_payload(sh.mtu);
                 let middles = packets - 1;
                 if begun && middles >= WORTH && most <= sh.mtu as usize {
-                    return self.transmit_middles(middles, (pd, rkey, va), sh, host, out);
+                    return self.transmit_middles(middles, (pd, rkey, va), sh, device, out);
                 }
                 span::fitting(packets, most, sh.mtu)
             }
@@ -256,7 +257,7 @@ impl Responder {
             aeth,
             ..Ext::default()
         };
-        if sh.attr.role == Role::XrcTarget && !host.is_at_hand(pd, rkey, va, len, left) {
+        if sh.attr.role == Role::XrcTarget && !device.is_at_hand(pd, rkey, va, len, left) {
             self.awaits_memory = true;
             return Emitted::NoRoom;
         }
@@ -268,7 +269,7 @@ impl Responder {
             len as usize,
             source,
             sh,
-            host,
+            device,
             out,
         );
         if let Emitted::Yes(_) = emitted {
@@ -285,12 +286,12 @@ impl Responder {
     /// Emits at most so many packets from the middle of the oldest answer, a READ's, the next of
     /// which begins at `va`.
     #[inline]
-    fn transmit_middles<H: Host, S: PacketSink>(
+    fn transmit_middles<H: Device, S: PacketSink>(
         &mut self,
         most: u32,
         (pd, rkey, mut va): (Pd, u32, u64),
         sh: &mut Shared,
-        host: &H,
+        device: &H,
         out: &mut Output<'_, S>,
     ) -> Emitted {
         let Some(answer) = self.resources.answers.front_mut() else {
@@ -299,7 +300,7 @@ impl Responder {
         let opcode = Opcode::new(sh.attr.role.service(), Operation::ReadResponseMiddle);
         let bth = sh.bth(opcode, answer.psn);
         let (count, filled) = emit_row(out, most, &bth, sh.mtu, |payload| {
-            host.read_remote(pd, rkey, va, payload)?;
+            device.read_remote(pd, rkey, va, payload)?;
             va = va.wrapping_add(u64::from(sh.mtu));
             Ok(())
         });
@@ -353,14 +354,14 @@ fn respond<S: PacketSink>(
 /// Emits a READ response with the bytes that are in memory now.
 #[inline]
 #[allow(clippy::too_many_arguments, reason = "one call, inlined")]
-fn read_response<H: Host, S: PacketSink>(
+fn read_response<H: Device, S: PacketSink>(
     operation: Operation,
     psn: Psn,
     ext: &Ext,
     len: usize,
     (pd, rkey, va): (Pd, u32, u64),
     sh: &Shared,
-    host: &mut H,
+    device: &mut H,
     out: &mut Output<'_, S>,
 ) -> Emitted {
     let opcode = Opcode::new(sh.attr.role.service(), operation);
@@ -386,7 +387,7 @@ fn read_response<H: Host, S: PacketSink>(
     );
     let (payload, padding) = buf[header..].split_at_mut(here);
     if !payload.is_empty()
-        && let Err(fault) = host.read_remote(pd, rkey, va, payload)
+        && let Err(fault) = device.read_remote(pd, rkey, va, payload)
     {
         out.retract();
         return Emitted::Refused(fault);

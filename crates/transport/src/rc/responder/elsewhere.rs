@@ -8,7 +8,7 @@
 use super::{Fatal, Inbound, Nak, Refusal, Responder, confirmation};
 use crate::rc::resources::{Body, Resources};
 use crate::rc::{RcAttr, Role, Shared};
-use crate::{Host, Pd, QpEvent, Refused};
+use crate::{Device, Pd, QpEvent, Refused};
 use rnic_wire::{NakCode, Operation, Packet, Service};
 
 /// What became of a request at the process that owns its SRQ.
@@ -67,13 +67,13 @@ impl Responder {
 
     /// Takes note of what became of a request. The caller gives the expected one; any other is none
     /// that it was asked about.
-    pub(crate) fn executed_elsewhere<H: Host>(
+    pub(crate) fn executed_elsewhere<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         verdict: Verdict,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Fatal> {
         let psn = packet.bth.psn;
         let Some(xrceth) = packet.ext.xrceth else {
@@ -94,7 +94,7 @@ impl Responder {
                     psn,
                     code: fatal.code,
                 });
-                host.evidence(&self.refused(operation, packet, why));
+                device.evidence(&self.refused(operation, packet, why));
                 return Err(fatal);
             }
             Verdict::Executed { original } => self.answer(operation, packet, original, sh),
@@ -191,7 +191,7 @@ impl Delegate {
 
     /// Executes one request. What it is and whether it is well formed is checked here, its sequence
     /// is the caller's.
-    pub fn execute<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Verdict {
+    pub fn execute<H: Device>(&mut self, packet: &Packet<'_>, device: &mut H) -> Verdict {
         let opcode = packet.bth.opcode;
         let operation = match (opcode.service(), opcode.operation()) {
             (Service::Xrc, Some(operation)) if !operation.is_response() => operation,
@@ -201,7 +201,7 @@ impl Delegate {
         responder.expected = packet.bth.psn;
         // The target remembers what was answered.
         responder.resources = Resources::new(1);
-        match responder.execute(operation, packet, &mut self.shared, host) {
+        match responder.execute(operation, packet, &mut self.shared, device) {
             Ok(()) => {
                 let original = match responder.resources.answers.front() {
                     Some(answer) => match answer.body {
@@ -214,13 +214,13 @@ impl Delegate {
             }
             Err(Refusal::NotReady) => Verdict::NotReady,
             Err(Refusal::Lost) => {
-                responder.give_back(host);
+                responder.give_back(device);
                 Verdict::NotReady
             }
             Err(Refusal::Elsewhere) => Verdict::Refused(Refused::Malformed),
             Err(Refusal::Fatal(fatal)) => {
                 responder.inbound = Inbound::Idle;
-                responder.end_receive(fatal.receive, &self.shared, host);
+                responder.end_receive(fatal.receive, &self.shared, device);
                 Verdict::Refused(fatal.why)
             }
         }
@@ -232,9 +232,9 @@ impl Delegate {
     }
 
     /// The target went to ERR: completes the receive in use as flushed.
-    pub fn flush<H: Host>(&mut self, host: &mut H) {
+    pub fn flush<H: Device>(&mut self, device: &mut H) {
         self.responder.inbound = Inbound::Idle;
-        self.responder.end_receive(None, &self.shared, host);
+        self.responder.end_receive(None, &self.shared, device);
     }
 }
 

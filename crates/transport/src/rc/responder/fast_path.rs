@@ -4,17 +4,17 @@
 use super::{Inbound, Responder, Silence};
 use crate::rc::Shared;
 use crate::rc::resources::{Answer, Body};
-use crate::{Completion, CompletionOpcode, Host, Immediate, PacketSink, Status};
+use crate::{Completion, CompletionOpcode, Device, Immediate, PacketSink, Status};
 use rnic_wire::{Aeth, AtomicAckEth, Bth, Opcode, Operation, Service};
 
 impl Responder {
     /// Emits the oldest answer, which is all that there is to say, if it is one to an atomic;
     /// false: it is not, or there is no room, and nothing was done.
     #[inline]
-    pub(crate) fn answer_fast<H: Host, S: PacketSink>(
+    pub(crate) fn answer_fast<H: Device, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
-        host: &H,
+        device: &H,
         sink: &mut S,
     ) -> bool {
         const HEADERS: usize = Bth::LEN + Aeth::LEN;
@@ -30,7 +30,7 @@ impl Responder {
         let bth = sh.bth(Opcode::new(Service::Rc, Operation::AtomicAcknowledge), psn);
         let aeth = Aeth {
             msn,
-            ..self.ack_aeth(host)
+            ..self.ack_aeth(device)
         };
         let mut packet = [0; HEADERS + AtomicAckEth::LEN];
         bth.emit(&mut packet);
@@ -47,10 +47,10 @@ impl Responder {
     /// Emits the ACK that is owed; false: that is not all there is to say, or there is no room, and
     /// nothing was done.
     #[inline]
-    pub(crate) fn acknowledge_fast<H: Host, S: PacketSink>(
+    pub(crate) fn acknowledge_fast<H: Device, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
-        host: &H,
+        device: &H,
         sink: &mut S,
     ) -> bool {
         let Some(psn) = self.ack.filter(|_| self.owes_only_ack()) else {
@@ -59,7 +59,7 @@ impl Responder {
         let bth = sh.bth(Opcode::new(Service::Rc, Operation::Acknowledge), psn);
         let mut packet = [0; Bth::LEN + Aeth::LEN];
         bth.emit(&mut packet);
-        self.ack_aeth(host).emit(&mut packet[Bth::LEN..]);
+        self.ack_aeth(device).emit(&mut packet[Bth::LEN..]);
         if !sink.send_short(&packet) {
             return false;
         }
@@ -70,12 +70,12 @@ impl Responder {
 
     /// Takes that request; false: it is not the usual one, and nothing was done.
     #[inline]
-    pub(crate) fn take_fast<H: Host>(
+    pub(crate) fn take_fast<H: Device>(
         &mut self,
         bth: &Bth,
         payload: &[u8],
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> bool {
         let usual = bth.psn == self.expected
             && matches!(self.inbound, Inbound::Idle)
@@ -87,7 +87,7 @@ impl Responder {
             return false;
         }
         // Its own: a shared receive queue may be of another protection domain.
-        let Some(wqe) = host.next_receive() else {
+        let Some(wqe) = device.next_receive() else {
             return false;
         };
         let wr_id = wqe.wr_id;
@@ -99,13 +99,13 @@ impl Responder {
         if len > sge.length as usize {
             return false;
         }
-        let taken = host.take_receive();
+        let taken = device.take_receive();
         if len > 0
-            && host
+            && device
                 .write_local(self.pd, sge.lkey, sge.addr, payload)
                 .is_err()
         {
-            taken.into_iter().for_each(|wqe| host.return_receive(wqe));
+            taken.into_iter().for_each(|wqe| device.return_receive(wqe));
             return false;
         }
         sh.counters.packets_received += 1;
@@ -117,7 +117,7 @@ impl Responder {
         if bth.ack_req {
             self.ack = Some(bth.psn);
         }
-        host.complete_recv(Completion {
+        device.complete_recv(Completion {
             wr_id,
             status: Status::Success,
             opcode: CompletionOpcode::Recv,

@@ -4,16 +4,16 @@
 use super::{Inbound, Refusal, Responder, confirmation, reth_of};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
-use crate::{Host, Placement, Refused};
+use crate::{Device, Placement, Refused};
 use rnic_wire::{Feth, Packet};
 
 impl Responder {
     /// Takes a FLUSH. Requests are executed in their order, so all WRITEs before it have been.
-    pub(super) fn flush_memory<H: Host>(
+    pub(super) fn flush_memory<H: Device>(
         &mut self,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Refusal> {
         let reth = reth_of(packet)?;
         let (placement, range) = match packet.ext.feth.and_then(asked_for) {
@@ -33,7 +33,8 @@ impl Responder {
         if !self.resources.make_room() {
             return Err(Refusal::invalid(Refused::TooManyReads));
         }
-        host.flush(self.pd, reth.rkey, range, placement)
+        device
+            .flush(self.pd, reth.rkey, range, placement)
             .map_err(Refusal::access)?;
         self.message_done(sh);
         sh.counters.served.flush.add(0);

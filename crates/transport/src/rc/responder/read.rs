@@ -3,16 +3,16 @@
 use super::{Inbound, Refusal, Responder, reth_of};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
-use crate::{Host, Refused, RemoteAccess};
+use crate::{Device, Refused, RemoteAccess};
 use rnic_wire::Packet;
 
 impl Responder {
     /// Takes a READ request: grants it and queues its answer.
-    pub(super) fn read<H: Host>(
+    pub(super) fn read<H: Device>(
         &mut self,
         packet: &Packet<'_>,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<(), Refusal> {
         let reth = reth_of(packet)?;
         let len = u64::from(reth.dma_len);
@@ -26,7 +26,8 @@ impl Responder {
             return Err(Refusal::invalid(Refused::TooManyReads));
         }
         if len > 0 {
-            host.check_remote(self.pd, reth.rkey, reth.va, len, RemoteAccess::Read)
+            device
+                .check_remote(self.pd, reth.rkey, reth.va, len, RemoteAccess::Read)
                 .map_err(Refusal::access)?;
         }
         let packets = reth.dma_len.div_ceil(sh.mtu).max(1);

@@ -3,17 +3,17 @@
 use super::{Inbound, Refusal, Responder};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
-use crate::{CompletionOpcode, Host, Immediate};
+use crate::{CompletionOpcode, Device, Immediate};
 use rnic_wire::{Operation, Packet};
 
 impl Responder {
     /// Takes a packet of a SEND; true if it ends the message.
-    pub(super) fn send<H: Host>(
+    pub(super) fn send<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<bool, Refusal> {
         use Operation::*;
         let first = matches!(
@@ -22,7 +22,7 @@ impl Responder {
         );
         let last = !matches!(operation, SendFirst | SendMiddle);
         match (first, self.inbound) {
-            (true, Inbound::Idle) => self.start_receive(host)?,
+            (true, Inbound::Idle) => self.start_receive(device)?,
             (false, Inbound::Send) => {}
             _ => return Err(Refusal::INVALID),
         }
@@ -37,7 +37,7 @@ impl Responder {
             return Err(Refusal::TOO_LONG);
         }
         receiving
-            .store(packet.payload, host)
+            .store(packet.payload, device)
             .map_err(Refusal::not_received)?;
         if !last {
             self.inbound = Inbound::Send;
@@ -48,7 +48,8 @@ impl Responder {
             .imm
             .map_or(Immediate::None, |imm| Immediate::Data(imm.0));
         if let Some(ieth) = packet.ext.ieth {
-            host.invalidate(self.pd, sh.attr.qpn, ieth.rkey)
+            device
+                .invalidate(self.pd, sh.attr.qpn, ieth.rkey)
                 .map_err(Refusal::invalidate)?;
             immediate = Immediate::Invalidated(ieth.rkey);
         }
@@ -60,7 +61,7 @@ impl Responder {
             immediate,
             solicited,
             sh,
-            host,
+            device,
         );
         Ok(true)
     }

@@ -4,18 +4,18 @@ use super::{Inbound, Refusal, Responder, reth_of};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
 use crate::scatter::store_remote;
-use crate::{CompletionOpcode, Host, Immediate, Pd, Refused, RemoteAccess};
+use crate::{CompletionOpcode, Device, Immediate, Pd, Refused, RemoteAccess};
 use rnic_wire::{ImmDt, Operation, Packet, Payload};
 
 impl Responder {
     /// Takes a packet of a WRITE; true if it ends the message.
     #[inline]
-    pub(super) fn write<H: Host>(
+    pub(super) fn write<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
         sh: &Shared,
-        host: &mut H,
+        device: &mut H,
     ) -> Result<bool, Refusal> {
         use Operation::*;
         let len = packet.payload.len() as u32;
@@ -32,7 +32,8 @@ impl Responder {
                 // Of a message of one packet the copy below checks as much.
                 if operation == WriteFirst {
                     let whole = u64::from(reth.dma_len);
-                    host.check_remote(self.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
+                    device
+                        .check_remote(self.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
                         .map_err(Refusal::access)?;
                 }
                 (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
@@ -53,7 +54,8 @@ impl Responder {
             if len >= left {
                 return Err(Refusal::INVALID);
             }
-            store_remote(host, self.pd, rkey, va, packet.payload).map_err(Refusal::not_written)?;
+            store_remote(device, self.pd, rkey, va, packet.payload)
+                .map_err(Refusal::not_written)?;
             let va = va.wrapping_add(u64::from(len));
             self.inbound = Inbound::Write {
                 va,
@@ -70,15 +72,16 @@ impl Responder {
             // The receive is taken before anything is stored, but not for a WRITE that will be
             // refused.
             if len > 0 {
-                host.check_remote(self.pd, rkey, va, u64::from(len), RemoteAccess::Write)
+                device
+                    .check_remote(self.pd, rkey, va, u64::from(len), RemoteAccess::Write)
                     .map_err(Refusal::access)?;
             }
-            self.start_receive(host)?;
-            store(self.pd, rkey, va, packet.payload, host)?;
+            self.start_receive(device)?;
+            store(self.pd, rkey, va, packet.payload, device)?;
             let (opcode, immediate) = (CompletionOpcode::RecvRdmaWithImm, Immediate::Data(imm));
-            self.complete_receive(opcode, total, immediate, packet.bth.solicited, sh, host);
+            self.complete_receive(opcode, total, immediate, packet.bth.solicited, sh, device);
         } else {
-            store(self.pd, rkey, va, packet.payload, host)?;
+            store(self.pd, rkey, va, packet.payload, device)?;
         }
         self.inbound = Inbound::Idle;
         Ok(true)
@@ -87,15 +90,15 @@ impl Responder {
 
 /// Stores the last packet. Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).
 #[inline]
-fn store<H: Host>(
+fn store<H: Device>(
     pd: Pd,
     rkey: u32,
     va: u64,
     payload: Payload<'_>,
-    host: &mut H,
+    device: &mut H,
 ) -> Result<(), Refusal> {
     if payload.is_empty() {
         return Ok(());
     }
-    store_remote(host, pd, rkey, va, payload).map_err(Refusal::not_written)
+    store_remote(device, pd, rkey, va, payload).map_err(Refusal::not_written)
 }

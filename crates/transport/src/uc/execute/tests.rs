@@ -47,7 +47,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// The host executes so many before it refuses.
+    /// The device executes so many before it refuses.
     fn reaching(executes: usize) -> Connection {
         let mut bench = Fixture::new().bench;
         bench.memory.resize(2 * MOST as usize, 9);

@@ -41,7 +41,7 @@ use import::Imported;
 pub(crate) use import::{Answer, granted};
 pub(crate) use message::{Message, Object, Token};
 use message::{Packets, Target, rights};
-use owner::{Device, Owner};
+use owner::{DeviceParts, Owner};
 
 /// How long an answer is waited for.
 const PATIENCE_NS: u64 = 2_000_000_000;
@@ -325,7 +325,7 @@ impl Engine {
 impl Parts<'_> {
     /// Takes in a message; the answer to it.
     fn hear(&mut self, peer: PeerId, message: Message<'_>, fds: &mut Vec<Fd>) -> Option<Vec<u8>> {
-        let device = Device {
+        let device = DeviceParts {
             memory: self.memory,
             srqs: self.srqs,
         };
@@ -427,10 +427,10 @@ impl Parts<'_> {
         let mut verdict = verdicts.next().or(Some(NO_SRQ));
         while let Some(now) = verdict {
             let Some(bytes) = batch.next() else { break };
-            if let (Ok(packet), (QueuePair::Rc(rc), mut host)) =
+            if let (Ok(packet), (QueuePair::Rc(rc), mut device)) =
                 (Packet::parse(&bytes), lend(entry, self.memory, self.srqs))
             {
-                rc.executed_elsewhere(&packet, now, &mut host);
+                rc.executed_elsewhere(&packet, now, &mut device);
             }
             match now {
                 Verdict::Executed { .. } => verdict = verdicts.next(),
@@ -453,10 +453,10 @@ impl Parts<'_> {
             && !remote_srq.is_waiting()
             && let Some(bytes) = remote_srq.next_kept()
         {
-            if let (Ok(packet), (QueuePair::Rc(rc), mut host)) =
+            if let (Ok(packet), (QueuePair::Rc(rc), mut device)) =
                 (Packet::parse(&bytes), lend(entry, self.memory, self.srqs))
             {
-                rc.handle_packet(Time(self.now), &packet, &mut host);
+                rc.handle_packet(Time(self.now), &packet, &mut device);
             }
             self.hood.note(entry, Some(&bytes));
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rnic_host::PeerId;
 use rnic_sys::Fd;
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, Delegate, Evidence, Host, LocalFault, Pd,
+    AtomicOp, BindFault, BindWindow, Completion, Delegate, Device, Evidence, LocalFault, Pd,
     Placement, QpEvent, RcAttr, RecvWqe, RemoteAccess, RemoteFault, Sge, Verdict,
 };
 use rnic_wire::{Packet, PathMtu, Psn};
@@ -49,7 +49,7 @@ struct Served {
 }
 
 /// The parts of the device that it is done with.
-pub(crate) struct Device<'a> {
+pub(crate) struct DeviceParts<'a> {
     pub(crate) memory: &'a MemoryTable,
     pub(crate) srqs: &'a SrqTable,
 }
@@ -84,7 +84,7 @@ impl Owner {
         request: u32,
         target: Target,
         packets: Option<Packets<'_>>,
-        device: Device<'_>,
+        device: DeviceParts<'_>,
     ) -> Vec<u8> {
         let mut verdicts = Vec::new();
         let mut told = |verdict| Verdicts::push(&mut verdicts, verdict);
@@ -105,7 +105,7 @@ impl Owner {
         peer: PeerId,
         target: Target,
         packets: Packets<'_>,
-        mut device: Device<'_>,
+        mut device: DeviceParts<'_>,
         told: &mut dyn FnMut(Verdict),
     ) {
         let refused = NO_SRQ;
@@ -135,13 +135,13 @@ impl Owner {
         for bytes in packets.iter() {
             let verdict = match Packet::parse(bytes) {
                 Ok(packet) => {
-                    let mut host = OwnerHost {
+                    let mut view = OwnerView {
                         device: &mut device,
                         domain: Some(domain),
                         selected: &mut served.selected,
                         qpn: target.qpn,
                     };
-                    served.delegate.execute(&packet, &mut host)
+                    served.delegate.execute(&packet, &mut view)
                 }
                 Err(_) => refused,
             };
@@ -159,7 +159,7 @@ impl Owner {
         peer: PeerId,
         message: Message<'_>,
         honest: bool,
-        device: Device<'_>,
+        device: DeviceParts<'_>,
     ) -> Vec<u8> {
         let Message::Read {
             request,
@@ -190,20 +190,26 @@ impl Owner {
     }
 
     /// A target is gone, or in ERR.
-    pub(crate) fn leave(&mut self, peer: PeerId, qpn: u32, flush: bool, mut device: Device<'_>) {
+    pub(crate) fn leave(
+        &mut self,
+        peer: PeerId,
+        qpn: u32,
+        flush: bool,
+        mut device: DeviceParts<'_>,
+    ) {
         let Some(mut served) = self.targets.remove(&(peer, qpn)) else {
             return;
         };
         if !flush {
             return served.abandon(device.srqs);
         }
-        let mut host = OwnerHost {
+        let mut view = OwnerView {
             device: &mut device,
             domain: None,
             selected: &mut served.selected,
             qpn,
         };
-        served.delegate.flush(&mut host);
+        served.delegate.flush(&mut view);
     }
 
     /// A process is gone: so are its targets.
@@ -266,15 +272,15 @@ fn pd_of(srqs: &SrqTable, srqn: u32, domain: &FileIdentity) -> Option<Pd> {
 }
 
 /// The device as a target of another process sees it.
-struct OwnerHost<'a, 'b> {
-    device: &'a mut Device<'b>,
+struct OwnerView<'a, 'b> {
+    device: &'a mut DeviceParts<'b>,
     /// `None`: nothing may be selected any more.
     domain: Option<&'a FileIdentity>,
     selected: &'a mut u32,
     qpn: u32,
 }
 
-impl Host for OwnerHost<'_, '_> {
+impl Device for OwnerView<'_, '_> {
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault> {
         let length = u64::from(sge.length);
         let memory = &self.device.memory;

@@ -1,12 +1,12 @@
-//! Short WRITEs, or READs, that are queued one behind the other: the host executes them in one go,
-//! where each by itself would cost it a system call.
+//! Short WRITEs, or READs, that are queued one behind the other: the device executes them in one
+//! go, where each by itself would cost it a system call.
 
 use super::super::{Entry, Requester};
 use super::{target, whole};
 use crate::output::{COST_EXECUTED, Output};
 use crate::rc::Shared;
 use crate::rc::requester::admit::admit;
-use crate::{Host, PacketSink, SendOp};
+use crate::{Device, PacketSink, SendOp};
 
 /// Operations of a row at most.
 const ROW: usize = 16;
@@ -33,7 +33,7 @@ impl Requester {
         self.executed == 0 && Self::joins(first, write) && Self::joins(second, write)
     }
 
-    /// The last WQE may be executed in a row, if the host executes any; all before it can be as
+    /// The last WQE may be executed in a row, if the device executes any; all before it can be as
     /// well, as far as that is seen by the first.
     #[inline]
     pub(crate) fn waits_for_row(&self, sh: &Shared) -> bool {
@@ -46,13 +46,13 @@ impl Requester {
     }
 
     /// Executes as many as it can. False: none.
-    pub(super) fn execute_row<H: Host, S: PacketSink>(
+    pub(super) fn execute_row<H: Device, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
-        host: &mut H,
+        device: &mut H,
         out: &mut Output<'_, S>,
     ) -> bool {
-        let (count, cost) = self.admit_row(sh, host, out.left());
+        let (count, cost) = self.admit_row(sh, device, out.left());
         let entry = |at| whole(self.queue.get(at)?, sh);
         let Some(first) = entry(0) else {
             return false;
@@ -61,19 +61,19 @@ impl Requester {
         for (at, place) in parts[..count].iter_mut().enumerate() {
             *place = entry(at).unwrap_or(first);
         }
-        let done = host.execute_row(&parts[..count]).min(count);
+        let done = device.execute_row(&parts[..count]).min(count);
         if done > 0 {
             out.spend(cost);
         }
         for _ in 0..done {
-            self.retire_executed(sh, host);
+            self.retire_executed(sh, device);
         }
         done > 0
     }
 
     /// How many from the front on make a row, of those that may be sent as far as this side knows,
     /// and what they cost.
-    fn admit_row<H: Host>(&self, sh: &Shared, host: &H, budget: usize) -> (usize, usize) {
+    fn admit_row<H: Device>(&self, sh: &Shared, device: &H, budget: usize) -> (usize, usize) {
         let (mut count, mut cost) = (0, 0);
         let mut write = true;
         while count < ROW
@@ -87,7 +87,7 @@ impl Requester {
             }
             // Whatever is wrong is said when it is the oldest, and what is not executed now is
             // looked at once more then.
-            if !entry.checked && admit(entry, sh, host).is_err() {
+            if !entry.checked && admit(entry, sh, device).is_err() {
                 break;
             }
             cost += entry.len as usize

@@ -2,7 +2,7 @@
 
 use super::PART;
 use crate::rc::testing::*;
-use crate::{Host, LocalFault, SendData, SendOp, Status};
+use crate::{Device, LocalFault, SendData, SendOp, Status};
 use Operation::*;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use rnic_wire::{NakCode, Operation};
 const OK: Status = Status::Success;
 const VA: u64 = 0x5000;
 
-/// A queue pair whose host executes so many parts, and whose peer has acknowledged one packet.
+/// A queue pair whose device executes so many parts, and whose peer has acknowledged one packet.
 fn reaching(parts: usize) -> Fixture {
     let mut f = unheard(parts);
     f.post(SendOp::Send, 1);

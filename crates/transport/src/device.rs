@@ -129,7 +129,7 @@ impl<F> From<F> for Misplaced<F> {
     }
 }
 
-/// A part of an RDMA WRITE or READ, for [`Host::execute`].
+/// A part of an RDMA WRITE or READ, for [`Device::execute`].
 #[derive(Clone, Copy, Debug)]
 pub struct OneSided<'a> {
     /// The queue pair's protection domain.
@@ -216,13 +216,13 @@ pub enum QpEvent {
 /// Every method is cheap and none blocks, but a flush to persistence, which may wait for a disk. A
 /// region that was checked may be gone at the next call (deregistered between two packets of a
 /// message), so each access checks again and may fail.
-pub trait Host {
+pub trait Device {
     /// May `pd` use this entry? `write`: the NIC will store into it (receives, READ, atomics).
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault>;
     /// Copies `out.len()` bytes from `addr` in the region of `lkey`.
     fn read_local(&self, pd: Pd, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), LocalFault>;
     /// Where `len` bytes of `list`, from byte `offset` on, are, if the peer may copy them from
-    /// there. From then on until they are acknowledged the host sees to it that what changes or
+    /// there. From then on until they are acknowledged the device sees to it that what changes or
     /// goes is not taken for the message: before a work request ends otherwise than by an
     /// acknowledge, and before a region goes. False: they have to be copied here.
     fn locate(
@@ -235,7 +235,7 @@ pub trait Host {
     ) -> bool {
         false
     }
-    /// A peer could not copy what [`Host::locate`] said: is the memory behind this entry still
+    /// A peer could not copy what [`Device::locate`] said: is the memory behind this entry still
     /// there?
     fn check_presence(&self, _pd: Pd, _sge: &Sge) -> Result<(), LocalFault> {
         Ok(())
@@ -244,8 +244,8 @@ pub trait Host {
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault>;
 
     /// Copies `len` bytes, from byte `from` of the packet in hand on, to `addr` in the region of
-    /// `lkey`: as [`Host::write_local`], of a payload that is elsewhere. A host whose packets are
-    /// all here has no use for it.
+    /// `lkey`: as [`Device::write_local`], of a payload that is elsewhere. A device whose packets
+    /// are all here has no use for it.
     fn place_local(
         &mut self,
         _pd: Pd,
@@ -262,11 +262,11 @@ pub trait Host {
         false
     }
 
-    /// [`Host::execute`] may have a chance.
+    /// [`Device::execute`] may have a chance.
     fn may_execute(&self) -> bool {
         false
     }
-    /// [`Host::execute`] of that part would have a good chance now.
+    /// [`Device::execute`] of that part would have a good chance now.
     fn would_execute(&self, _part: &OneSided<'_>) -> bool {
         false
     }
@@ -292,11 +292,11 @@ pub trait Host {
         len: u64,
         access: RemoteAccess,
     ) -> Result<(), RemoteFault>;
-    /// Copies for an RDMA READ; checks as [`Host::check_remote`] does.
+    /// Copies for an RDMA READ; checks as [`Device::check_remote`] does.
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault>;
-    /// Copies for an RDMA WRITE; checks as [`Host::check_remote`] does.
+    /// Copies for an RDMA WRITE; checks as [`Device::check_remote`] does.
     fn write_remote(&mut self, pd: Pd, rkey: u32, va: u64, data: &[u8]) -> Result<(), RemoteFault>;
-    /// [`Host::place_local`] for an RDMA WRITE; checks as [`Host::check_remote`] does.
+    /// [`Device::place_local`] for an RDMA WRITE; checks as [`Device::check_remote`] does.
     fn place_remote(
         &mut self,
         _pd: Pd,
@@ -426,8 +426,8 @@ pub trait PacketSink {
         self.packet(headers + payload)
     }
     /// Room for the headers of a packet that spans several PSNs; its payload, so many bytes, the
-    /// sink has copied from memory to where it goes, by the rules that [`Host`] copies by. `None`:
-    /// nothing was done; [`PacketSink::spanning`] says why, or takes all of it.
+    /// sink has copied from memory to where it goes, by the rules that [`Device`] copies by.
+    /// `None`: nothing was done; [`PacketSink::spanning`] says why, or takes all of it.
     fn carry(
         &mut self,
         _headers: usize,
