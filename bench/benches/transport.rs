@@ -20,7 +20,7 @@ struct VecDevice {
     memory: Vec<u8>,
     receive: RecvWqe,
     completions: u64,
-    /// The packet in hand, if its payload is elsewhere.
+    /// The packet in hand, if its payload is detached.
     packet: Vec<u8>,
 }
 

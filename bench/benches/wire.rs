@@ -48,7 +48,7 @@ fn decode(c: &mut Criterion) {
             b.iter(|| Packet::parse(black_box(&bytes)).is_ok())
         });
         let front = &bytes[..bytes.len().min(rnic_wire::MAX_HEADER_LEN)];
-        group.bench_function(format!("{name}, payload elsewhere"), |b| {
+        group.bench_function(format!("{name}, payload detached"), |b| {
             b.iter(|| Packet::parse_front(black_box(front), bytes.len(), PathMtu::M1024).is_ok())
         });
     }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use crate::common::{Agent, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
-use rnic_link::{Apart, LinkConfig, Look, PathId, RoceLink};
+use rnic_link::{Detached, LinkConfig, Look, PathId, RoceLink};
 use rnic_wire::PathMtu;
 
 const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -70,7 +70,7 @@ fn take(link: &mut RoceLink, qpn: u32, next: &mut u32, now: u64) -> usize {
     link.receive(now, 64, true, &mut |packet| {
         assert_eq!((packet.src, packet.dst, packet.dest_qpn), (LO, LO, qpn));
         let mut bytes = packet.bytes.to_vec();
-        if let Some((Apart::Carried(payload), mtu)) = &packet.apart {
+        if let Some((Detached::Carried(payload), mtu)) = &packet.detached {
             assert_eq!(*mtu, PathMtu::M4096, "the sender's");
             assert_eq!(bytes.len(), 28, "the headers");
             bytes.resize(28 + payload.len(), 0);

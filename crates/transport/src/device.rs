@@ -112,7 +112,7 @@ pub enum BindFault {
     OtherQp,
 }
 
-/// Why a payload that is elsewhere ([`rnic_wire::Payload::Elsewhere`]) did not get where it
+/// Why a detached payload ([`rnic_wire::Payload::Detached`]) did not get where it
 /// belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Misplaced<F> {
@@ -244,7 +244,7 @@ pub trait Device {
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault>;
 
     /// Copies `len` bytes, from byte `from` of the packet in hand on, to `addr` in the region of
-    /// `lkey`: as [`Device::write_local`], of a payload that is elsewhere. A device whose packets
+    /// `lkey`: as [`Device::write_local`], of a detached payload. A device whose packets
     /// are all here has no use for it.
     fn place_local(
         &mut self,
@@ -415,7 +415,7 @@ pub trait PacketSink {
     fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]>;
     /// The most payload bytes that one packet may carry: the path MTU, or more where packets go by
     /// memory. There one packet spans the PSNs of several (see `span.rs`). The peer must take it as
-    /// [`rnic_wire::Payload::Elsewhere`] then.
+    /// [`rnic_wire::Payload::Detached`] then.
     fn most_payload(&self, mtu: usize) -> usize {
         mtu
     }

@@ -108,7 +108,7 @@ impl SgCursor {
             let (now, later) = rest.split_at(piece.length as usize);
             match now {
                 Payload::Here(bytes) => device.write_local(pd, piece.lkey, piece.addr, bytes)?,
-                Payload::Elsewhere { from, len, .. } => {
+                Payload::Detached { from, len, .. } => {
                     device.place_local(pd, piece.lkey, piece.addr, from, len)?;
                 }
             }
@@ -129,7 +129,7 @@ pub(crate) fn store_remote<H: Device>(
 ) -> Result<(), Misplaced<RemoteFault>> {
     match data {
         Payload::Here(bytes) => Ok(device.write_remote(pd, rkey, va, bytes)?),
-        Payload::Elsewhere { from, len, .. } => device.place_remote(pd, rkey, va, from, len),
+        Payload::Detached { from, len, .. } => device.place_remote(pd, rkey, va, from, len),
     }
 }
 

@@ -13,7 +13,7 @@
 //! XRC does not do this: its requests may be executed by another process than the one that takes
 //! them.
 //!
-//! Only a payload that is [`Payload::Elsewhere`] may span: it came by memory. From the wire a
+//! Only a payload that is [`Payload::Detached`] may span: it came by memory. From the wire a
 //! payload longer than the path MTU is malformed.
 //!
 //! The two ends of a connection may have different path MTUs, by mistake. Such a payload says its
@@ -30,9 +30,9 @@ use rnic_wire::{Operation, Packet, Payload};
 pub(crate) fn psns_of(payload: &Payload<'_>) -> u32 {
     match payload {
         Payload::Here(_) => 1,
-        Payload::Elsewhere { len, mtu, .. } if *len <= mtu.bytes() => 1,
+        Payload::Detached { len, mtu, .. } if *len <= mtu.bytes() => 1,
         // At most half the circle of PSNs: no payload is longer than the longest message.
-        Payload::Elsewhere { len, mtu, .. } => {
+        Payload::Detached { len, mtu, .. } => {
             u32::try_from(len.div_ceil(mtu.bytes())).unwrap_or(u32::MAX)
         }
     }
@@ -44,7 +44,7 @@ pub(crate) fn psns_of(payload: &Payload<'_>) -> u32 {
 pub(crate) fn bytes_of(payload: &Payload<'_>, psns: usize) -> usize {
     match payload {
         Payload::Here(bytes) => bytes.len(),
-        Payload::Elsewhere { len, mtu, .. } => psns.saturating_mul(mtu.bytes()).min(*len),
+        Payload::Detached { len, mtu, .. } => psns.saturating_mul(mtu.bytes()).min(*len),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn bytes_of(payload: &Payload<'_>, psns: usize) -> usize {
 pub(crate) fn is_cut_otherwise(payload: &Payload<'_>, mtu: usize) -> bool {
     match payload {
         Payload::Here(_) => false,
-        Payload::Elsewhere {
+        Payload::Detached {
             len, mtu: theirs, ..
         } => *len > theirs.bytes() && theirs.bytes() != mtu,
     }
@@ -77,7 +77,7 @@ pub(crate) fn fitting(left: u32, most: usize, mtu: u32) -> u32 {
 pub(crate) fn fills(payload: &Payload<'_>, mtu: usize) -> bool {
     match payload {
         Payload::Here(bytes) => bytes.len() == mtu,
-        Payload::Elsewhere { len, .. } => {
+        Payload::Detached { len, .. } => {
             *len > 0 && len.is_multiple_of(mtu) && !is_cut_otherwise(payload, mtu)
         }
     }
@@ -88,10 +88,10 @@ pub(crate) fn fills(payload: &Payload<'_>, mtu: usize) -> bool {
 pub(crate) fn ends(payload: &Payload<'_>, mtu: usize) -> bool {
     match payload {
         Payload::Here(bytes) => bytes.len() <= mtu,
-        Payload::Elsewhere {
+        Payload::Detached {
             len, mtu: theirs, ..
         } if *len <= theirs.bytes() => *len <= mtu,
-        Payload::Elsewhere { .. } => !is_cut_otherwise(payload, mtu),
+        Payload::Detached { .. } => !is_cut_otherwise(payload, mtu),
     }
 }
 

@@ -519,9 +519,9 @@ impl Victim {
         };
         self.packets += 1;
         let expected = self.rc.rq_psn();
-        let elsewhere = (!gone && !absurd).then_some(&bytes[..]);
+        let detached = (!gone && !absurd).then_some(&bytes[..]);
         let usual = Usual::parse(&bytes).filter(|_| !by_memory && self.rng.bool());
-        let fast = self.with_packet(elsewhere, |rc, now, device| {
+        let fast = self.with_packet(detached, |rc, now, device| {
             let fast = usual.is_some_and(|(bth, usual)| rc.take_fast(now, &bth, usual, device));
             if !fast {
                 rc.handle_packet(now, &packet, device);

@@ -148,8 +148,8 @@ impl Side {
             return true;
         };
         let (needs, posted) = (self.qp.needs_receive(&packet), self.queues.receives.len());
-        let elsewhere = (!gone).then_some(bytes);
-        self.with_packet(elsewhere, |qp, device| {
+        let detached = (!gone).then_some(bytes);
+        self.with_packet(detached, |qp, device| {
             qp.handle_packet(Time(0), &packet, prefix, device);
         });
         if gone {

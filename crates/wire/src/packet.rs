@@ -35,7 +35,7 @@ pub enum Payload<'a> {
     Here(&'a [u8]),
     /// It came by memory and still lies there: bytes `from..from + len` of the packet, counted from
     /// its BTH. Whoever handed the packet over can say more.
-    Elsewhere {
+    Detached {
         /// Where in the packet it begins.
         from: usize,
         /// Bytes.
@@ -52,7 +52,7 @@ impl<'a> Payload<'a> {
     pub const fn len(&self) -> usize {
         match self {
             Payload::Here(bytes) => bytes.len(),
-            Payload::Elsewhere { len, .. } => *len,
+            Payload::Detached { len, .. } => *len,
         }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Payload<'a> {
     pub const fn here(&self) -> &'a [u8] {
         match self {
             Payload::Here(bytes) => bytes,
-            Payload::Elsewhere { .. } => &[],
+            Payload::Detached { .. } => &[],
         }
     }
 
@@ -80,13 +80,13 @@ impl<'a> Payload<'a> {
                 let (front, back) = bytes.split_at(mid);
                 (Payload::Here(front), Payload::Here(back))
             }
-            Payload::Elsewhere { from, len, mtu } => (
-                Payload::Elsewhere {
+            Payload::Detached { from, len, mtu } => (
+                Payload::Detached {
                     from,
                     len: mid,
                     mtu,
                 },
-                Payload::Elsewhere {
+                Payload::Detached {
                     from: from + mid,
                     len: len - mid,
                     mtu,
@@ -173,7 +173,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Decodes a packet of `len` bytes of which only the `front` is here, [`MAX_HEADER_LEN`] bytes
-    /// of it or all; its payload is elsewhere, and comes from who has that path MTU.
+    /// of it or all; its payload is detached, and comes from who has that path MTU.
     ///
     /// # Errors
     /// As [`Packet::parse`], and [`PacketError::TooLong`].
@@ -193,7 +193,7 @@ impl<'a> Packet<'a> {
         Ok(Packet {
             bth,
             ext: Ext::parse(layout, headers),
-            payload: Payload::Elsewhere { from, len, mtu },
+            payload: Payload::Detached { from, len, mtu },
         })
     }
 
@@ -204,7 +204,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Writes headers, payload and `bth.pad` zero bytes to the front of `out`; returns
-    /// [`Packet::wire_len`]. In place of a payload that is elsewhere it writes nothing.
+    /// [`Packet::wire_len`]. In place of a detached payload it writes nothing.
     ///
     /// # Panics
     /// If `out` is shorter than that.

@@ -227,7 +227,7 @@ impl Inbox {
                         dst: flow.dst,
                         src_port: flow.src_port,
                         bytes: &packet[..packet.len() - ICRC_LEN],
-                        apart: None,
+                        detached: None,
                         dest_qpn: qpn,
                         ring: None,
                     });

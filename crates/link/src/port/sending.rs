@@ -189,7 +189,7 @@ impl RoceLink {
         let shm = live.shm.as_mut()?;
         let size = Size {
             front: headers,
-            apart: payload,
+            detached: payload,
         };
         match shm.room_to_carry(route, (size, mtu), live.now, &mut self.counters) {
             Room::Yes => {

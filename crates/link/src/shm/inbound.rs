@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rnic_wire::{Bth, ICRC_LEN};
 
-use super::apart::Apart;
+use super::detached::Detached;
 use super::granted::{Copies, Granted, Identity, Writer};
 use super::grants::{Grant, GrantName, Nonce};
 use super::meeting::{self, Met};
@@ -515,7 +515,7 @@ impl Inbound {
                         return (taken, End::Wrong);
                     };
                     let mut pieces: Pieces;
-                    let (bytes, apart) = match record.kind {
+                    let (bytes, detached) = match record.kind {
                         Kind::Pointer { mtu, .. } => {
                             let Some(source) = &self.source else {
                                 return (taken, End::Wrong);
@@ -526,12 +526,12 @@ impl Inbound {
                             let Ok((pointed, headers)) = parsed else {
                                 return (taken, End::Wrong);
                             };
-                            (headers, Some((Apart::Pointed(pointed), mtu)))
+                            (headers, Some((Detached::Pointed(pointed), mtu)))
                         }
                         Kind::Long { mtu, .. } => {
-                            let mut payload = self.consumer.apart(record);
+                            let mut payload = self.consumer.detached(record);
                             payload.costs = self.source.as_ref().map(Source::costs);
-                            (bytes, Some((Apart::Carried(payload), mtu)))
+                            (bytes, Some((Detached::Carried(payload), mtu)))
                         }
                         _ => (bytes, None),
                     };
@@ -544,7 +544,7 @@ impl Inbound {
                             dst: flow.dst,
                             src_port: 0,
                             bytes,
-                            apart,
+                            detached,
                             dest_qpn,
                             ring: Some(RingId(self.name)),
                         };
@@ -554,16 +554,16 @@ impl Inbound {
                     } else {
                         counters.rx_unknown_qpn += 1;
                     }
-                    if apart.is_some()
+                    if detached.is_some()
                         && let Some(source) = &self.source
                     {
                         source.advise(self.granted.board());
                     }
-                    let apart = apart.as_ref().map(|(apart, _)| apart);
-                    taken += apart.map_or(0, Apart::weight);
+                    let detached = detached.as_ref().map(|(detached, _)| detached);
+                    taken += detached.map_or(0, Detached::weight);
                     let pointed = matches!(record.kind, Kind::Pointer { .. });
                     counters.rx_host_pointed += u64::from(pointed);
-                    count(counters, bytes.len() + apart.map_or(0, Apart::len));
+                    count(counters, bytes.len() + detached.map_or(0, Detached::len));
                 }
             }
             taken += 1;

@@ -21,10 +21,10 @@
 //! * **RDMA READ and WRITE may need no packet**: what the consumer's process [`grants`] to
 //!   the producer's, that one [reaches](reach) by itself, where the kernel permits it.
 
-pub(crate) mod apart;
 pub(crate) mod carried;
 mod claim;
 mod costs;
+pub(crate) mod detached;
 mod granted;
 pub mod grants;
 mod inbound;

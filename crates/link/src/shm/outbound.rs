@@ -82,13 +82,13 @@ struct Full {
 struct Pending {
     route: ShmRoute,
     size: Size,
-    /// The sender's path MTU, if its payload lies apart or is pointed at.
+    /// The sender's path MTU, if its payload is detached.
     mtu: Option<PathMtu>,
     /// Of its front, what is in front of the headers of a packet that points, and how many bytes it
     /// points at.
     preface: usize,
     pointed: usize,
-    /// Its part that lies apart is in its place.
+    /// Its detached part is in its place.
     placed: bool,
     lost: bool,
 }
@@ -476,9 +476,9 @@ impl Outbounds {
             (Some(mtu), _) => Kind::Pointer { flow, mtu },
         };
         let size = pending.size;
-        let (front, apart) = self.buffer[..size.len()].split_at(size.front);
-        if !pending.placed && size.apart > 0 {
-            ring.vacant(size).write(0, apart);
+        let (front, detached) = self.buffer[..size.len()].split_at(size.front);
+        if !pending.placed && size.detached > 0 {
+            ring.vacant(size).write(0, detached);
         }
         ring.producer.publish(kind, size, front);
         if !ring.published {

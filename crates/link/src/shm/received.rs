@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use rnic_wire::PathMtu;
 
-use super::apart::Apart;
+use super::detached::Detached;
 
 /// A ring of this process's, by which packets came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub struct Received<'a> {
     pub bytes: &'a [u8],
     /// Where its payload is, if it came through memory without it, and its sender's path MTU: then
     /// `bytes` are its headers.
-    pub apart: Option<(Apart<'a>, PathMtu)>,
+    pub detached: Option<(Detached<'a>, PathMtu)>,
     /// Destination QPN from the BTH; `MULTICAST_QPN`: `dst` is a multicast group.
     pub dest_qpn: u32,
     /// The ring by which it came, if it came through memory.

@@ -96,7 +96,7 @@ fn mtu_bits(mtu: PathMtu) -> u64 {
 const LEN_BITS: u32 = 24;
 
 fn encode(kind: u64, flow: u16, size: Size) -> u64 {
-    let front = if size.apart == 0 { 0 } else { size.front };
+    let front = if size.detached == 0 { 0 } else { size.front };
     let lengths = (front << LEN_BITS | size.len()) as u64;
     MAGIC << 56 | kind << 48 | u64::from(flow) << 32 | lengths
 }
@@ -124,7 +124,7 @@ fn decode(word: u64) -> Option<(Kind, Size)> {
     let size = match kind {
         Kind::Long { .. } if (1..=MAX_HEADER_LEN).contains(&front) => Size {
             front,
-            apart: len.checked_sub(front).filter(|apart| *apart > 0)?,
+            detached: len.checked_sub(front).filter(|detached| *detached > 0)?,
         },
         Kind::Long { .. } => return None,
         _ => Size::plain(lengths),
@@ -138,7 +138,7 @@ pub(crate) struct Size {
     /// Right behind its word.
     pub(crate) front: usize,
     /// Of a long packet's payload, which begins at a cache line.
-    pub(crate) apart: usize,
+    pub(crate) detached: usize,
 }
 
 impl Size {
@@ -146,20 +146,20 @@ impl Size {
     pub(crate) const fn plain(len: usize) -> Size {
         Size {
             front: len,
-            apart: 0,
+            detached: 0,
         }
     }
 
     /// Bytes.
     pub(super) const fn len(self) -> usize {
-        self.front + self.apart
+        self.front + self.detached
     }
 
-    /// Where the part that lies apart begins, in a record that begins at `at`.
+    /// Where the detached part begins, in a record that begins at `at`.
     #[inline]
-    fn apart_at(self, at: usize) -> usize {
+    fn detached_at(self, at: usize) -> usize {
         let behind = at + WORD + self.front;
-        match self.apart {
+        match self.detached {
             0 => behind,
             _ => behind.next_multiple_of(LINE),
         }
@@ -168,7 +168,7 @@ impl Size {
     /// Bytes that a record takes that begins at `at`.
     #[inline]
     fn span(self, at: usize) -> usize {
-        (self.apart_at(at) + self.apart - at).next_multiple_of(GRAIN)
+        (self.detached_at(at) + self.detached - at).next_multiple_of(GRAIN)
     }
 }
 
@@ -236,14 +236,14 @@ impl Producer {
         self.publish(kind, Size::plain(bytes.len()), bytes);
     }
 
-    /// Where the part goes that lies apart, of a record that is published next; there must be room.
+    /// Where the detached part of the record goes that is published next; there must be room.
     #[inline]
     pub(super) fn vacant(&self, size: Size) -> Vacant<'_> {
         let (skip, _) = self.plan(size);
         Vacant {
             segment: &self.segment,
-            at: DATA_AT + size.apart_at(self.start(skip)),
-            len: size.apart,
+            at: DATA_AT + size.detached_at(self.start(skip)),
+            len: size.detached,
             turns: None,
         }
     }
@@ -257,7 +257,7 @@ impl Producer {
         }
     }
 
-    /// Publishes a record whose part that lies apart, if it has one, is in its place.
+    /// Publishes a record whose detached part, if it has one, is in its place.
     #[inline]
     pub(super) fn publish(&mut self, kind: Kind, size: Size, front: &[u8]) {
         let (skip, whole) = self.plan(size);
@@ -377,7 +377,7 @@ impl Consumer {
         }))
     }
 
-    /// Copies the bytes of the record at the front, without a part that lies apart. Gives how many.
+    /// Copies the bytes of the record at the front, without a detached part. Gives how many.
     #[inline]
     pub(super) fn copy(&self, record: Record, to: &mut [u8]) -> usize {
         let len = record.size.front;
@@ -386,13 +386,13 @@ impl Consumer {
         len
     }
 
-    /// The part of the record at the front that lies apart.
+    /// The detached part of the record at the front.
     #[inline]
-    pub(super) fn apart(&self, record: Record) -> Carried<'_> {
+    pub(super) fn detached(&self, record: Record) -> Carried<'_> {
         Carried {
             segment: &self.segment,
-            at: DATA_AT + record.size.apart_at(record.at),
-            len: record.size.apart,
+            at: DATA_AT + record.size.detached_at(record.at),
+            len: record.size.detached,
             costs: None,
         }
     }

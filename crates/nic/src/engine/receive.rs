@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use rnic_host::registry::range_of;
 use rnic_host::{MULTICAST_QPN, QP1, SourcePorts};
-use rnic_link::{Apart, Look, Received};
+use rnic_link::{Detached, Look, Received};
 use rnic_transport::{QueuePair, Role, Time};
 use rnic_wire::{Operation, Packet, Usual};
 
@@ -22,7 +22,7 @@ use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::engine::cm_service::Taken;
 use crate::engine::peer_service::Neighbourhood;
 use crate::engine::{Peer, QpEntry};
-use crate::memory::{ApartPacket, MemoryTable, PacketMemory};
+use crate::memory::{DetachedPacket, MemoryTable, PacketMemory};
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;
@@ -157,12 +157,12 @@ fn deliver(
             return DONE;
         }
     }
-    let apart = received.apart.map(|(payload, mtu)| ApartPacket {
+    let detached = received.detached.map(|(payload, mtu)| DetachedPacket {
         mtu,
         payload,
         headers: received.bytes.len(),
     });
-    let parsed = match &apart {
+    let parsed = match &detached {
         None => match take_fast(now, received, entry, memory, srqs) {
             Some(Took::Message) => {
                 fairness.short(qpn, now.0);
@@ -181,7 +181,7 @@ fn deliver(
             }
             None => Packet::parse(received.bytes).ok(),
         },
-        Some(apart) => parse_apart(received, apart, entry),
+        Some(detached) => parse_detached(received, detached, entry),
     };
     let Some(packet) = parsed else {
         drops.malformed += 1;
@@ -203,7 +203,7 @@ fn deliver(
     }
     let asking = Asking::of(entry, received.ring, &packet);
     let (transport, mut device) = lend(entry, memory, srqs);
-    device.packet = apart.as_ref().map(|packet| packet as &dyn PacketMemory);
+    device.packet = detached.as_ref().map(|packet| packet as &dyn PacketMemory);
     transport.handle_packet(now, &packet, || network_header(received), &mut device);
     if let Some(asking) = asking {
         proven.extend(asking.shows(entry));
@@ -262,21 +262,21 @@ fn ends_message(packet: &Packet<'_>) -> bool {
     })
 }
 
-/// A packet whose payload is elsewhere, if the queue pair is one that takes such.
+/// A packet whose payload is detached, if the queue pair is one that takes such.
 #[inline(never)]
-fn parse_apart<'a>(
+fn parse_detached<'a>(
     received: &Received<'a>,
-    apart: &ApartPacket<'_>,
+    detached: &DetachedPacket<'_>,
     entry: &QpEntry,
 ) -> Option<Packet<'a>> {
     let takes = match &entry.transport {
         QueuePair::Rc(rc) => rc.attr().role == Role::Rc,
-        QueuePair::Uc(_) => matches!(apart.payload, Apart::Carried(_)),
+        QueuePair::Uc(_) => matches!(detached.payload, Detached::Carried(_)),
         QueuePair::Ud(_) => false,
     };
-    let len = received.bytes.len() + apart.payload.len();
+    let len = received.bytes.len() + detached.payload.len();
     takes
-        .then(|| Packet::parse_front(received.bytes, len, apart.mtu).ok())
+        .then(|| Packet::parse_front(received.bytes, len, detached.mtu).ok())
         .flatten()
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use rnic_link::{Apart, Vacant};
+use rnic_link::{Detached, Vacant};
 use rnic_transport::{AtomicOp, Misplaced};
 use rnic_wire::PathMtu;
 
@@ -26,7 +26,7 @@ pub(super) enum Backing {
     Foreign,
 }
 
-/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): in the
+/// Where a packet lies whose payload is detached ([`rnic_wire::Payload::Detached`]): in the
 /// peer's memory, or in a ring.
 pub(crate) trait PacketMemory {
     /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`, the last of
@@ -38,24 +38,24 @@ pub(crate) trait PacketMemory {
     unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool;
 }
 
-/// A packet whose payload is apart from its headers.
-pub(crate) struct ApartPacket<'a> {
-    pub(crate) payload: Apart<'a>,
+/// A packet whose payload is detached from its headers.
+pub(crate) struct DetachedPacket<'a> {
+    pub(crate) payload: Detached<'a>,
     /// The path MTU of who sent it.
     pub(crate) mtu: PathMtu,
     /// Bytes of the packet before that.
     pub(crate) headers: usize,
 }
 
-impl PacketMemory for ApartPacket<'_> {
+impl PacketMemory for DetachedPacket<'_> {
     unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
         let Some(from) = from.checked_sub(self.headers) else {
             return false;
         };
         let carried = match &self.payload {
             // SAFETY: by contract.
-            Apart::Pointed(pointed) => return unsafe { pointed.copy_to(from, to, len) },
-            Apart::Carried(carried) => carried,
+            Detached::Pointed(pointed) => return unsafe { pointed.copy_to(from, to, len) },
+            Detached::Carried(carried) => carried,
         };
         let tail = tail_of(to as usize, len);
         let body = len - tail;

@@ -41,7 +41,7 @@ mod window;
 mod tests;
 
 pub use access::Access;
-pub(crate) use copies::{ApartPacket, PacketMemory, fetch};
+pub(crate) use copies::{DetachedPacket, PacketMemory, fetch};
 pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
 pub(crate) use foreign::{Exported, Foreign};
 pub(crate) use gate::{DEVICE_SLOT, Gate, SLOTS};

@@ -1,6 +1,6 @@
 //! The memory table grants exactly what was registered, and what windows open of it.
 
-mod apart;
+mod detached_payload;
 mod paged;
 mod properties;
 mod windows;

@@ -81,7 +81,7 @@ pub(crate) enum Refusal {
     NotReady,
     /// Another process has to execute it, and will say what becomes of it.
     Elsewhere,
-    /// Its payload, which was elsewhere, cannot be had: the packet is lost.
+    /// Its payload, which was detached, cannot be had: the packet is lost.
     Lost,
     /// The queue pair breaks.
     Fatal(Fatal),
@@ -139,7 +139,7 @@ impl Refusal {
         })
     }
 
-    /// [`Refusal::access`] of a payload that may be elsewhere.
+    /// [`Refusal::access`] of a payload that may be detached.
     fn not_written(why: Misplaced<RemoteFault>) -> Refusal {
         match why {
             Misplaced::Refused(fault) => Refusal::access(fault),
@@ -147,7 +147,7 @@ impl Refusal {
         }
     }
 
-    /// [`Refusal::local`] of a payload that may be elsewhere.
+    /// [`Refusal::local`] of a payload that may be detached.
     fn not_received(why: Misplaced<LocalFault>) -> Refusal {
         match why {
             Misplaced::Refused(fault) => Refusal::local(fault),

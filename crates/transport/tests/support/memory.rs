@@ -347,7 +347,7 @@ fn covers(sge: &Sge, lkey: u32, addr: u64, len: u64) -> bool {
 pub struct QpDevice<'a> {
     pub memory: &'a mut Memory,
     pub queues: &'a mut Queues,
-    /// The packet in hand, for a payload that is elsewhere; `None`: it cannot be had.
+    /// The packet in hand, for a detached payload; `None`: it cannot be had.
     pub packet: Option<&'a [u8]>,
 }
 

@@ -343,9 +343,9 @@ pub struct Arrived {
     pub ip_id: u16,
     /// unless the packet was harmed often enough: to be refused is harm as well.
     pub spared: bool,
-    /// Its payload may be left elsewhere, and may span several PSNs, of its sender's path MTU.
+    /// Its payload may be detached, and may span several PSNs, of its sender's path MTU.
     pub by_memory: Option<PathMtu>,
-    /// A payload that is elsewhere cannot be had.
+    /// A detached payload cannot be had.
     pub gone: bool,
 }
 

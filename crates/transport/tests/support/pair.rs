@@ -396,7 +396,7 @@ impl Pair {
                 let Ok(packet) = parsed else {
                     return;
                 };
-                let elsewhere = (!arrived.gone).then_some(bytes);
+                let detached = (!arrived.gone).then_some(bytes);
                 let Some(qp) = self.nics[nic]
                     .qps
                     .iter()
@@ -415,7 +415,7 @@ impl Pair {
                 }
                 let may = self.rng.bool() && arrived.by_memory.is_none() && !arrived.gone;
                 let usual = Usual::parse(bytes).filter(|_| may);
-                self.nics[nic].with_packet(qp, elsewhere, |rc, device| {
+                self.nics[nic].with_packet(qp, detached, |rc, device| {
                     if usual.is_none_or(|(bth, usual)| !rc.take_fast(now, &bth, usual, device)) {
                         rc.handle_packet(now, &packet, device);
                     }

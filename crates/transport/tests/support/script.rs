@@ -757,9 +757,9 @@ impl World {
         };
         let packet = parsed.map_err(|e| format!("the script's packet is {e}"))?;
         let prefix = self.datagrams.prefix;
-        let elsewhere = by_memory.then_some(&bytes[..]);
+        let detached = by_memory.then_some(&bytes[..]);
         let usual = Usual::parse(&bytes).filter(|_| self.fast && !by_memory);
-        self.with_packet(elsewhere, |qp, now, device| {
+        self.with_packet(detached, |qp, now, device| {
             if let (QueuePair::Rc(rc), Some((bth, usual))) = (&mut *qp, usual)
                 && rc.take_fast(now, &bth, usual, device)
             {

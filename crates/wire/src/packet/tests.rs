@@ -135,8 +135,8 @@ fn write_only_with_immediate_by_hand() {
     assert_eq!(out[wire.len()..], [0xee; 64][wire.len()..]);
     assert_eq!(Packet::parse(&wire), Ok(packet));
     // Of the same packet by memory the headers are enough.
-    let apart = Packet {
-        payload: Payload::Elsewhere {
+    let detached = Packet {
+        payload: Payload::Detached {
             from: 32,
             len: 5,
             mtu: MTU,
@@ -146,7 +146,7 @@ fn write_only_with_immediate_by_hand() {
     for front in 32..=wire.len() {
         assert_eq!(
             Packet::parse_front(&wire[..front], wire.len(), MTU),
-            Ok(apart)
+            Ok(detached)
         );
     }
 }
@@ -223,13 +223,13 @@ fn a_payload_is_split_wherever_it_is() {
         (Payload::Here(b"he"), Payload::Here(b"llo"))
     );
     assert_eq!(here.split_at(9), (here, Payload::Here(b"")));
-    let part = |from, len| Payload::Elsewhere {
+    let part = |from, len| Payload::Detached {
         from,
         len,
         mtu: MTU,
     };
-    let elsewhere = part(28, 5);
-    assert_eq!(elsewhere.split_at(2), (part(28, 2), part(30, 3)));
-    assert_eq!((elsewhere.len(), elsewhere.here()), (5, &[][..]));
-    assert!(elsewhere.split_at(5).1.is_empty());
+    let detached = part(28, 5);
+    assert_eq!(detached.split_at(2), (part(28, 2), part(30, 3)));
+    assert_eq!((detached.len(), detached.here()), (5, &[][..]));
+    assert!(detached.split_at(5).1.is_empty());
 }

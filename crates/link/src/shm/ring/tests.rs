@@ -13,15 +13,15 @@ pub(in crate::shm) fn pair() -> (Producer, Consumer) {
 }
 
 impl Producer {
-    /// Publishes a record of two parts, the second of which lies [apart](Size) if there is one;
+    /// Publishes a record of two parts, the second of which is [detached](Size) if there is one;
     /// there must be room.
-    fn push_parts(&mut self, kind: Kind, front: &[u8], apart: &[u8]) {
+    fn push_parts(&mut self, kind: Kind, front: &[u8], detached: &[u8]) {
         let size = Size {
             front: front.len(),
-            apart: apart.len(),
+            detached: detached.len(),
         };
-        if !apart.is_empty() {
-            self.vacant(size).write(0, apart);
+        if !detached.is_empty() {
+            self.vacant(size).write(0, detached);
         }
         self.publish(kind, size, front);
     }
@@ -56,14 +56,14 @@ proptest! {
             assert_eq!(consumer.copy(record, buffer), record.size.front);
             let (front, rest) = buffer.split_at_mut(record.size.front);
             assert_eq!(front, &bytes[..front.len()]);
-            let apart = consumer.apart(record);
-            let rest = &mut rest[..record.size.apart];
+            let detached = consumer.detached(record);
+            let rest = &mut rest[..record.size.detached];
             // SAFETY: `rest` is ours.
-            let all = unsafe { apart.copy_to(0, rest.as_mut_ptr(), rest.len()) };
+            let all = unsafe { detached.copy_to(0, rest.as_mut_ptr(), rest.len()) };
             assert!(all);
             assert_eq!(rest, &bytes[front.len()..]);
             // SAFETY: `rest` is ours, were it copied to.
-            let more = unsafe { apart.copy_to(1, rest.as_mut_ptr(), rest.len()) };
+            let more = unsafe { detached.copy_to(1, rest.as_mut_ptr(), rest.len()) };
             assert!(!more, "there is no byte behind them");
             consumer.advance(record);
         };
@@ -73,15 +73,15 @@ proptest! {
             let (kind, size) = if front == 0 || front >= len {
                 (Kind::Packet { flow }, Size::plain(len))
             } else {
-                (Kind::Long { flow, mtu: PathMtu::ALL[number % 5] }, Size { front, apart: len - front })
+                (Kind::Long { flow, mtu: PathMtu::ALL[number % 5] }, Size { front, detached: len - front })
             };
             while !producer.has_room(size).expect("a right ring") {
                 take(&mut inside, &mut consumer, &mut buffer);
                 consumer.tell();
             }
             let bytes = bytes_of(number as u8, len);
-            let (front, apart) = bytes.split_at(size.front);
-            producer.push_parts(kind, front, apart);
+            let (front, detached) = bytes.split_at(size.front);
+            producer.push_parts(kind, front, detached);
             inside.push_back((kind, bytes));
             for _ in 0..taken.min(inside.len()) {
                 take(&mut inside, &mut consumer, &mut buffer);
@@ -115,9 +115,9 @@ proptest! {
             match consumer.front_record() {
                 Ok(Some(record)) => {
                     consumer.copy(record, &mut buffer);
-                    let len = record.size.apart;
+                    let len = record.size.detached;
                     // SAFETY: `buffer` is ours, and no record is longer.
-                    unsafe { consumer.apart(record).copy_to(0, buffer.as_mut_ptr(), len) };
+                    unsafe { consumer.detached(record).copy_to(0, buffer.as_mut_ptr(), len) };
                     consumer.advance(record);
                 }
                 Ok(None) | Err(Wrong) => break,
@@ -132,14 +132,14 @@ fn only_long_packets_have_a_path_mtu_and_it_is_one_that_there_is() {
         Size::plain(40),
         Size {
             front: 28,
-            apart: 5000,
+            detached: 5000,
         },
     ];
     for (kind, code) in (0..=u8::MAX).flat_map(|kind| (0..16).map(move |code| (kind, code))) {
         let kind = u64::from(kind & 0xf);
         for size in sizes {
             let read = decode(encode(kind | code << MTU_SHIFT, 3, size));
-            let long = size.apart > 0;
+            let long = size.detached > 0;
             let mtu = PathMtu::from_ibv(code as u32);
             let right = match (kind, mtu) {
                 (PACKET | FLOW, None) => code == 0,
@@ -147,7 +147,7 @@ fn only_long_packets_have_a_path_mtu_and_it_is_one_that_there_is() {
                 (LONG, Some(_)) => long,
                 _ => false,
             };
-            // The front's length of one that has no part apart is part of its own, which is too
+            // The front's length of one that has no detached part is part of its own, which is too
             // long then.
             let right = right && (kind == LONG || !long);
             assert_eq!(read.is_some(), right, "{kind}, {code}, {size:?}: {read:?}");
@@ -168,7 +168,7 @@ fn long_payload_begins_at_a_cache_line() {
             &vec![2; len],
         );
         let record = consumer.front_record().expect("right").expect("there");
-        assert!(consumer.apart(record).at.is_multiple_of(LINE), "{len}");
+        assert!(consumer.detached(record).at.is_multiple_of(LINE), "{len}");
         consumer.advance(record);
     }
 }

@@ -1,6 +1,6 @@
 //! Packets that point: they say where the payload is, and the peer, a process of this host, copies
 //! it from there ([`Device::locate`], [`PacketSink::point`]). They span as many PSNs as the payload
-//! needs ([`crate::span`]); for the peer they are packets whose payload is elsewhere.
+//! needs ([`crate::span`]); for the peer they are packets whose payload is detached.
 //!
 //! * Only what **consumes a receive** points. Whoever waits for an RDMA WRITE looks at memory,
 //!   where bytes of an attempt that failed must not appear.

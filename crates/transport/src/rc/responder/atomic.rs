@@ -98,7 +98,7 @@ impl Responder {
         }
         let value = match packet.payload {
             Payload::Here(bytes) => bytes.try_into().map_err(|_| Refusal::INVALID)?,
-            Payload::Elsewhere { from, .. } => {
+            Payload::Detached { from, .. } => {
                 let mut value = [0; 8];
                 if !device.fetch(from, &mut value) {
                     return Err(Refusal::Lost);

@@ -1,4 +1,4 @@
-//! Payloads that lie elsewhere: copied to where they belong, within what was granted, or not at
+//! Detached payloads: copied to where they belong, within what was granted, or not at
 //! all.
 
 use std::cell::Cell;
@@ -55,7 +55,7 @@ fn pulls_like_it_writes(access: Access) {
 }
 
 #[test]
-fn a_payload_elsewhere_lands_where_one_that_is_here_would() {
+fn a_detached_payload_lands_where_one_that_is_here_would() {
     pulls_like_it_writes(ALL);
     pulls_like_it_writes(ALL | Access::ON_DEMAND);
 }

@@ -1,4 +1,4 @@
-//! Payload that came through memory apart from its packet.
+//! Detached payload: it came through memory, and lies apart from the headers of its packet.
 
 use super::carried::Carried;
 use super::pointing::Pointed;
@@ -8,20 +8,20 @@ const PACKET: usize = 4096;
 
 /// Where the payload of a packet is that came by memory without it.
 #[derive(Clone, Copy, Debug)]
-pub enum Apart<'a> {
+pub enum Detached<'a> {
     /// In the memory of the producer.
     Pointed(Pointed<'a>),
     /// In the ring, pad bytes included.
     Carried(Carried<'a>),
 }
 
-impl Apart<'_> {
+impl Detached<'_> {
     /// Bytes.
     #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
     pub fn len(&self) -> usize {
         match self {
-            Apart::Pointed(pointed) => pointed.len(),
-            Apart::Carried(carried) => carried.len(),
+            Detached::Pointed(pointed) => pointed.len(),
+            Detached::Carried(carried) => carried.len(),
         }
     }
 
