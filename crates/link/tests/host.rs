@@ -47,7 +47,7 @@ fn send(
         // As a QP does that has a path MTU.
         let room = if len > 4116 {
             assert!(len <= 28 + link.most_carried(path));
-            link.spanning(path, 28, len - 28, PathMtu::M4096)
+            link.multi_psn_packet(path, 28, len - 28, PathMtu::M4096)
         } else {
             link.packet(path, len)
         };

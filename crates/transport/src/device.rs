@@ -414,20 +414,25 @@ pub trait PacketSink {
     /// [`PacketSink::packet`] for a datagram, which goes where its work request says.
     fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]>;
     /// The most payload bytes that one packet may carry: the path MTU, or more where packets go by
-    /// memory. There one packet spans the PSNs of several (see `span.rs`). The peer must take it as
-    /// [`rnic_wire::Payload::Detached`] then.
+    /// memory. There one packet takes the PSNs of several (see `multi_psn.rs`). The peer must take
+    /// it as [`rnic_wire::Payload::Detached`] then.
     fn most_payload(&self, mtu: usize) -> usize {
         mtu
     }
-    /// [`PacketSink::packet`] for one that does span several: bytes of headers, and behind them of
+    /// [`PacketSink::packet`] for a multi-PSN packet: bytes of headers, and behind them of
     /// payload and pad. The peer has to learn of what path MTU its PSNs are. `None` as well if the
     /// path does not take such any more.
-    fn spanning(&mut self, headers: usize, payload: usize, _mtu: PathMtu) -> Option<&mut [u8]> {
+    fn multi_psn_packet(
+        &mut self,
+        headers: usize,
+        payload: usize,
+        _mtu: PathMtu,
+    ) -> Option<&mut [u8]> {
         self.packet(headers + payload)
     }
-    /// Room for the headers of a packet that spans several PSNs; its payload, so many bytes, the
+    /// Room for the headers of a multi-PSN packet; its payload, so many bytes, the
     /// sink has copied from memory to where it goes, by the rules that [`Device`] copies by.
-    /// `None`: nothing was done; [`PacketSink::spanning`] says why, or takes all of it.
+    /// `None`: nothing was done; [`PacketSink::multi_psn_packet`] says why, or takes all of it.
     fn carry(
         &mut self,
         _headers: usize,
@@ -438,7 +443,7 @@ pub trait PacketSink {
         None
     }
     /// The most payload bytes of a packet that says where they are instead of carrying them (see
-    /// `span.rs`); 0: there is no such packet on this path.
+    /// `multi_psn.rs`); 0: there is no such packet on this path.
     fn most_pointed(&self) -> usize {
         0
     }

@@ -56,23 +56,23 @@ impl<'a, S: PacketSink> Output<'a, S> {
         count
     }
 
-    /// The same for a packet that may carry several PSNs, of the path MTU in `spans`.
+    /// The same for a packet that takes several PSNs if `multi_psn` says their path MTU.
     #[inline]
-    pub(crate) fn packet_or_span(
+    pub(crate) fn packet_or_multi_psn(
         &mut self,
-        spans: Option<PathMtu>,
+        multi_psn: Option<PathMtu>,
         headers: usize,
         payload: usize,
     ) -> Option<&mut [u8]> {
         let len = headers + payload;
-        match spans {
-            Some(mtu) => self.take(len, |sink| sink.spanning(headers, payload, mtu)),
+        match multi_psn {
+            Some(mtu) => self.take(len, |sink| sink.multi_psn_packet(headers, payload, mtu)),
             None => self.packet(len),
         }
     }
 
     /// Room for the headers of a packet whose payload was copied from memory; `None`:
-    /// [`Output::packet_or_span`] knows better.
+    /// [`Output::packet_or_multi_psn`] knows better.
     #[inline]
     pub(crate) fn carry(
         &mut self,

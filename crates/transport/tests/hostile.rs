@@ -62,7 +62,7 @@ struct Victim {
     /// The next packet comes by memory.
     by_memory: bool,
     /// Packets by memory that moved the expected PSN by more than one.
-    spanned: u64,
+    multi_psn: u64,
     /// Atomics that were executed on the fast path.
     fast: u64,
 }
@@ -137,7 +137,7 @@ impl Victim {
             deaths: 0,
             executed: 0,
             by_memory: false,
-            spanned: 0,
+            multi_psn: 0,
             fast: 0,
         };
         victim.connect();
@@ -529,7 +529,7 @@ impl Victim {
             fast
         });
         self.fast += u64::from(fast && packet.ext.atomic.is_some());
-        self.spanned += u64::from(
+        self.multi_psn += u64::from(
             by_memory && !self.rc.is_error() && self.rc.rq_psn().distance_from(expected) > 1,
         );
         if self.rc.rq_psn() != expected {
@@ -855,7 +855,7 @@ fn must_have_happened(victim: &Victim) {
     let enough = [
         ("deaths", victim.deaths, packets / 5_000),
         ("receives filled", victim.executed, packets / 500),
-        ("packets that span", victim.spanned, packets / 500),
+        ("multi-PSN packets", victim.multi_psn, packets / 500),
         ("atomics fast", victim.fast, packets / 500),
         ("XRC receives", victim.executed_xrc, packets / 10_000),
         ("sends completed", victim.completed, packets / 500),

@@ -141,7 +141,7 @@ impl RoceLink {
         }
     }
 
-    /// The most payload of one packet of this path that spans several PSNs; 0: there are none.
+    /// The most payload of one multi-PSN packet of this path; 0: there are none.
     #[inline]
     pub fn most_carried(&self, path: PathId) -> usize {
         let Some(live) = &self.live else { return 0 };
@@ -153,16 +153,16 @@ impl RoceLink {
         }
     }
 
-    /// [`packet`](RoceLink::packet) for one that spans several PSNs, as it is longer than that path
+    /// [`packet`](RoceLink::packet) for a multi-PSN packet, which is longer than that path
     /// MTU. `None` as well if the path takes none any more.
-    pub fn spanning(
+    pub fn multi_psn_packet(
         &mut self,
         path: PathId,
         headers: usize,
         payload: usize,
         mtu: PathMtu,
     ) -> Option<&mut [u8]> {
-        Some(self.span(path, headers, payload, mtu)?.packet())
+        Some(self.multi_psn_room(path, headers, payload, mtu)?.packet())
     }
 
     /// The same in two parts: room for the headers, and for the payload in its place. `None` as
@@ -174,10 +174,10 @@ impl RoceLink {
         payload: usize,
         mtu: PathMtu,
     ) -> Option<(&mut [u8], Vacant<'_>)> {
-        self.span(path, headers, payload, mtu)?.vacant()
+        self.multi_psn_room(path, headers, payload, mtu)?.vacant()
     }
 
-    fn span(
+    fn multi_psn_room(
         &mut self,
         path: PathId,
         headers: usize,

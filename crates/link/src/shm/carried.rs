@@ -3,7 +3,7 @@
 use super::costs::{Costs, Turns};
 use rnic_sys::segment::Segment;
 
-/// The most payload of a packet that spans several PSNs. A longer one keeps the consumer waiting
+/// The most payload of a multi-PSN packet. A longer one keeps the consumer waiting
 /// for its first byte while its last is copied, and leaves the caches before it is copied out;
 /// shorter ones cost more headers.
 pub const MOST_CARRIED: usize = 16 * 1024;

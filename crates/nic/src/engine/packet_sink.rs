@@ -74,8 +74,15 @@ impl PacketSink for PathSink<'_> {
         most.max(mtu)
     }
 
-    fn spanning(&mut self, headers: usize, payload: usize, mtu: PathMtu) -> Option<&mut [u8]> {
-        let room = self.link.spanning(self.path?, headers, payload, mtu)?;
+    fn multi_psn_packet(
+        &mut self,
+        headers: usize,
+        payload: usize,
+        mtu: PathMtu,
+    ) -> Option<&mut [u8]> {
+        let room = self
+            .link
+            .multi_psn_packet(self.path?, headers, payload, mtu)?;
         *self.staged += headers + payload;
         Some(room)
     }

@@ -22,8 +22,8 @@ pub use elsewhere::{Delegate, Verdict};
 use super::resources::Resources;
 use super::{Role, Shared};
 use crate::completion::vendor_err;
+use crate::multi_psn;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
-use crate::span;
 use crate::{
     Completion, CompletionOpcode, Device, Evidence, Immediate, LocalFault, Misplaced, Pd, QpEvent,
     Refused, RemoteFault, RequestRefused, Status,
@@ -230,7 +230,7 @@ impl Responder {
         if distance == 0 {
             return self.take(operation, packet, sh, device);
         }
-        let psns = span_of(operation, packet, sh);
+        let psns = psns_taken(operation, packet, sh);
         if distance > 0 {
             self.future(packet.bth.psn.add(psns - 1), sh);
         } else if distance.unsigned_abs() < psns {
@@ -241,7 +241,7 @@ impl Responder {
         Ok(())
     }
 
-    /// The first pieces of a packet that spans several PSNs were executed before, from packets that
+    /// The first pieces of a multi-PSN packet were executed before, from packets that
     /// were cut otherwise: the others are expected. All of it is acknowledged.
     #[cold]
     fn partly_past<H: Device>(
@@ -256,11 +256,11 @@ impl Responder {
         let mut rest = *packet;
         rest.payload = packet
             .payload
-            .split_at(span::bytes_of(&packet.payload, past))
+            .split_at(multi_psn::bytes_of(&packet.payload, past))
             .1;
         rest.bth.psn = self.expected;
         rest.bth.ack_req = true;
-        self.take(span::without_start(operation), &rest, sh, device)
+        self.take(multi_psn::without_start(operation), &rest, sh, device)
     }
 
     /// Takes the expected request.
@@ -305,7 +305,7 @@ impl Responder {
         }
     }
 
-    /// A packet that spans several PSNs was refused: what the wire would have needed packets for is
+    /// A multi-PSN packet was refused: what the wire would have needed packets for is
     /// taken packet by packet, and those before the one that is refused are executed.
     #[cold]
     fn take_apart<H: Device>(
@@ -316,7 +316,7 @@ impl Responder {
         device: &mut H,
     ) -> Result<(), Fatal> {
         self.give_back(device);
-        let [front, back] = span::halves(operation, packet);
+        let [front, back] = multi_psn::halves(operation, packet);
         self.take(front.0, &front.1, sh, device)?;
         if self.expected == back.1.bth.psn {
             self.take(back.0, &back.1, sh, device)?;
@@ -336,7 +336,7 @@ impl Responder {
         use Operation::*;
         check_payload(operation, &packet.payload, sh.mtu as usize)?;
         if sh.attr.role == Role::XrcTarget {
-            // Packets that another process may have to execute do not span.
+            // Packets that another process may have to execute take one PSN each.
             if operation.has_payload() && packet.payload.len() > sh.mtu as usize {
                 return Err(Refusal::INVALID);
             }
@@ -361,7 +361,7 @@ impl Responder {
     /// A packet of a SEND or WRITE was executed.
     #[inline]
     fn taken(&mut self, operation: Operation, packet: &Packet<'_>, last: bool, sh: &mut Shared) {
-        let psns = span::psns_of(&packet.payload);
+        let psns = multi_psn::psns_of(&packet.payload);
         self.last_taken = packet.bth.psn.add(psns - 1);
         self.expected = self.last_taken.next();
         sh.counters
@@ -401,7 +401,7 @@ impl Responder {
         device: &mut H,
     ) {
         self.give_back(device);
-        let psns = span_of(operation, packet, sh);
+        let psns = psns_taken(operation, packet, sh);
         self.silence = Silence::None;
         self.future(packet.bth.psn.add(psns - 1), sh);
     }
@@ -587,12 +587,12 @@ impl Responder {
 fn check_payload(operation: Operation, payload: &Payload<'_>, mtu: usize) -> Result<(), Refusal> {
     use Operation::*;
     let fits = match operation {
-        SendFirst | SendMiddle | WriteFirst | WriteMiddle => span::fills(payload, mtu),
+        SendFirst | SendMiddle | WriteFirst | WriteMiddle => multi_psn::fills(payload, mtu),
         SendLast | SendLastImm | SendLastInvalidate | WriteLast | WriteLastImm => {
-            !payload.is_empty() && span::ends(payload, mtu)
+            !payload.is_empty() && multi_psn::ends(payload, mtu)
         }
         SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm => {
-            span::ends(payload, mtu)
+            multi_psn::ends(payload, mtu)
         }
         AtomicWrite if payload.len() != 8 => return Err(Refusal::INVALID),
         // Have none; what comes along is ignored.
@@ -605,16 +605,16 @@ fn check_payload(operation: Operation, payload: &Payload<'_>, mtu: usize) -> Res
     }
 }
 
-/// It spans several PSNs, and its length is not what is wrong with it.
+/// It is a multi-PSN packet, and its length is not what is wrong with it.
 #[cold]
 fn may_be_taken_apart(operation: Operation, packet: &Packet<'_>, sh: &Shared) -> bool {
-    span_of(operation, packet, sh) > 1
+    psns_taken(operation, packet, sh) > 1
         && check_payload(operation, &packet.payload, sh.mtu as usize).is_ok()
 }
 
 #[cold]
 fn wrong_length(payload: &Payload<'_>) -> Refusal {
-    match span::bytes_of(payload, 1) {
+    match multi_psn::bytes_of(payload, 1) {
         0 => Refusal::INVALID,
         first => Refusal::invalid(Refused::PacketLength(
             u32::try_from(first).unwrap_or(u32::MAX),
@@ -624,10 +624,10 @@ fn wrong_length(payload: &Payload<'_>) -> Refusal {
 
 /// PSNs that a request takes as a packet.
 #[inline]
-fn span_of(operation: Operation, packet: &Packet<'_>, sh: &Shared) -> u32 {
-    let may_span = operation.is_send() || operation.is_write();
-    if may_span && sh.attr.role == Role::Rc {
-        span::psns_of(&packet.payload)
+fn psns_taken(operation: Operation, packet: &Packet<'_>, sh: &Shared) -> u32 {
+    let may_be_multi_psn = operation.is_send() || operation.is_write();
+    if may_be_multi_psn && sh.attr.role == Role::Rc {
+        multi_psn::psns_of(&packet.payload)
     } else {
         1
     }

@@ -6,7 +6,7 @@ use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
 use crate::rc::MAX_MESSAGE;
 use crate::unacknowledged::State;
-use crate::{Device, PacketSink, Pd, SendData, SendOp, SendWqe, Status, span};
+use crate::{Device, PacketSink, Pd, SendData, SendOp, SendWqe, Status, multi_psn};
 use rnic_wire::{Bth, Ext, ImmDt, Opcode, Operation, Reth, Service, emit, header_len, pad_len};
 
 impl Uc {
@@ -72,8 +72,8 @@ impl Uc {
             let operation = plan(&wqe.op, false, false, len as u32, &mut Ext::default());
             return self.transmit_middles(middles, operation, offset, device, out);
         }
-        let psns = span::fitting(packets.max(1), most, mtu as u32);
-        let spans = (psns > 1).then_some(self.attr.mtu);
+        let psns = multi_psn::fitting(packets.max(1), most, mtu as u32);
+        let multi_psn = (psns > 1).then_some(self.attr.mtu);
         let size = left.min(u64::from(psns) * mtu as u64) as usize;
         let last = size as u64 == left;
         let mut ext = Ext::default();
@@ -88,7 +88,7 @@ impl Uc {
             ..self.bth(opcode)
         };
         let body = size + usize::from(pad);
-        let Some(buf) = out.packet_or_span(spans, header, body) else {
+        let Some(buf) = out.packet_or_multi_psn(multi_psn, header, body) else {
             return Ok(false);
         };
         emit(&bth, &ext, buf);

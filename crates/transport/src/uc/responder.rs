@@ -12,7 +12,7 @@ use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::scatter::store_remote;
 use crate::{
     Completion, CompletionOpcode, Counters, Device, Immediate, LocalFault, Misplaced, RemoteAccess,
-    Status, span,
+    Status, multi_psn,
 };
 use rnic_wire::{ImmDt, Operation, Packet, Payload, Psn};
 
@@ -110,7 +110,7 @@ impl Responder {
             counters.out_of_sequence += 1;
             self.give_up(counters);
         }
-        let psns = span::psns_of(&packet.payload);
+        let psns = multi_psn::psns_of(&packet.payload);
         self.expected = psn.add(psns);
         self.take(operation, packet, attr, counters, device)
     }
@@ -160,7 +160,7 @@ impl Responder {
             // What the wire would have needed packets for is taken packet by packet, and those
             // before the one that is refused are executed.
             Err(_) if may_be_taken_apart(operation, packet, attr) => {
-                let [front, back] = span::halves(operation, packet);
+                let [front, back] = multi_psn::halves(operation, packet);
                 self.take(front.0, &front.1, attr, counters, device)?;
                 self.take(back.0, &back.1, attr, counters, device)
             }
@@ -360,17 +360,18 @@ fn check_payload(
 ) -> Result<(), Refusal> {
     let mtu = attr.mtu.bytes();
     let fits = if operation.is_first() || operation.is_middle() {
-        span::fills(payload, mtu)
+        multi_psn::fills(payload, mtu)
     } else if operation.is_last() {
-        !payload.is_empty() && span::ends(payload, mtu)
+        !payload.is_empty() && multi_psn::ends(payload, mtu)
     } else {
-        span::ends(payload, mtu)
+        multi_psn::ends(payload, mtu)
     };
     if fits { Ok(()) } else { Err(Refusal::Drop) }
 }
 
-/// It spans several PSNs, and its length is not what is wrong with it.
+/// It is a multi-PSN packet, and its length is not what is wrong with it.
 #[cold]
 fn may_be_taken_apart(operation: Operation, packet: &Packet<'_>, attr: &UcAttr) -> bool {
-    span::psns_of(&packet.payload) > 1 && check_payload(operation, &packet.payload, attr).is_ok()
+    multi_psn::psns_of(&packet.payload) > 1
+        && check_payload(operation, &packet.payload, attr).is_ok()
 }

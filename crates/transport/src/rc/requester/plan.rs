@@ -10,7 +10,7 @@ pub(super) struct Plan {
     /// Where in the message the payload starts.
     pub(super) offset: u64,
     pub(super) payload: usize,
-    /// PSNs it takes: more than one for a READ, and on a path by memory (see [`crate::span`]).
+    /// PSNs it takes: more than one for a READ, and on a path by memory (see [`crate::multi_psn`]).
     pub(super) psns: u32,
     /// Ends the message or the request.
     pub(super) last: bool,

@@ -1,6 +1,6 @@
 //! Packets that point: they say where the payload is, and the peer, a process of this host, copies
-//! it from there ([`Device::locate`], [`PacketSink::point`]). They span as many PSNs as the payload
-//! needs ([`crate::span`]); for the peer they are packets whose payload is detached.
+//! it from there ([`Device::locate`], [`PacketSink::point`]). They take as many PSNs as the payload
+//! needs ([`crate::multi_psn`]); for the peer they are packets whose payload is detached.
 //!
 //! * Only what **consumes a receive** points. Whoever waits for an RDMA WRITE looks at memory,
 //!   where bytes of an attempt that failed must not appear.
@@ -53,7 +53,7 @@ impl Requester {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(None);
         };
-        let piece = self.span(entry, most, sh);
+        let piece = self.psns_of_next(entry, most, sh);
         let SendData::Gather(list) = &entry.wqe.data else {
             return Ok(None);
         };

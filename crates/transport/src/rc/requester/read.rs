@@ -4,7 +4,7 @@ use super::ack::Region;
 use super::{Kind, Requester};
 use crate::completion::vendor_err;
 use crate::rc::{Failure, Shared};
-use crate::{Device, Misplaced, SendData, Status, Time, span};
+use crate::{Device, Misplaced, SendData, Status, Time, multi_psn};
 use rnic_wire::{Operation, Payload, Psn};
 
 const UNEXPECTED: Failure = Failure {
@@ -13,7 +13,7 @@ const UNEXPECTED: Failure = Failure {
 };
 
 impl Requester {
-    /// Takes a READ response. One that spans several PSNs may begin before the awaited one: what
+    /// Takes a READ response. A multi-PSN one may begin before the awaited one: what
     /// was stored already is cut off. Of one that the wire would have had in packets of another
     /// path MTU the first one decides.
     pub(crate) fn handle_read_response<H: Device>(
@@ -25,14 +25,14 @@ impl Requester {
         sh: &mut Shared,
         device: &mut H,
     ) -> Result<(), Failure> {
-        let mut psns = span::psns_of(&payload);
+        let mut psns = multi_psn::psns_of(&payload);
         if psns > 1 {
             let Some(begins) = self.pos_of(psn) else {
                 sh.counters.duplicates_received += 1;
                 return self.check_fault();
             };
             let ends = begins + u64::from(psns);
-            let cut_otherwise = span::is_cut_otherwise(&payload, sh.mtu as usize);
+            let cut_otherwise = multi_psn::is_cut_otherwise(&payload, sh.mtu as usize);
             if ends > self.max.pos && !cut_otherwise {
                 // Never asked for.
                 sh.counters.dropped += 1;
@@ -43,14 +43,14 @@ impl Requester {
                 let stored = self.una.pos - begins;
                 psns -= stored as u32;
                 psn = self.psn_of(self.una.pos);
-                operation = span::without_start(operation);
-                let stored = span::bytes_of(&payload, stored as usize);
+                operation = multi_psn::without_start(operation);
+                let stored = multi_psn::bytes_of(&payload, stored as usize);
                 payload = payload.split_at(stored).1;
             }
             if cut_otherwise && psns > 1 {
                 psns = 1;
-                operation = span::start_of_response(operation);
-                payload = payload.split_at(span::bytes_of(&payload, 1)).0;
+                operation = multi_psn::start_of_response(operation);
+                payload = payload.split_at(multi_psn::bytes_of(&payload, 1)).0;
             }
         }
         if !self.reach_response(psn, now, sh, device)? {

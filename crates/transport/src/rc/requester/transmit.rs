@@ -6,10 +6,10 @@ use super::plan::{Plan, solicitable};
 use super::probe::PROBE_PSNS;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
+use crate::multi_psn;
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
-use crate::span;
 use crate::{Device, Load, PacketSink, SendData, Time};
 use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
@@ -118,7 +118,7 @@ impl Requester {
     /// PSNs that the next packet of `entry`, a SEND or WRITE, takes: one, or as many as path and
     /// window have room for.
     #[inline]
-    pub(super) fn span(&self, entry: &Entry, most_payload: usize, sh: &Shared) -> u32 {
+    pub(super) fn psns_of_next(&self, entry: &Entry, most_payload: usize, sh: &Shared) -> u32 {
         let k = if entry.started() {
             (self.nxt.pos - entry.start.pos) as u32
         } else {
@@ -127,7 +127,7 @@ impl Requester {
         if sh.attr.role != Role::Rc {
             return 1;
         }
-        let fits = span::fitting(entry.packets.saturating_sub(k), most_payload, sh.mtu);
+        let fits = multi_psn::fitting(entry.packets.saturating_sub(k), most_payload, sh.mtu);
         if fits == 1 {
             return 1;
         }
@@ -202,7 +202,7 @@ impl Requester {
         }
         let piece = match entry.kind {
             Kind::Local => return self.do_local(sh, device).map(|()| true),
-            Kind::Acked => self.span(entry, out.most_payload(sh.mtu), sh),
+            Kind::Acked => self.psns_of_next(entry, out.most_payload(sh.mtu), sh),
             Kind::Read | Kind::Atomic | Kind::Confirmed => {
                 let k = if entry.started() {
                     self.nxt.pos - entry.start.pos
@@ -236,9 +236,9 @@ impl Requester {
         let opcode = Opcode::new(sh.attr.role.service(), plan.operation);
         let header = header_len(opcode);
         let pad = pad_len(plan.payload);
-        let spans = (plan.payload > sh.mtu as usize).then_some(sh.attr.mtu);
+        let multi_psn = (plan.payload > sh.mtu as usize).then_some(sh.attr.mtu);
         let carried = match &entry.wqe.data {
-            SendData::Gather(list) if spans.is_some() => {
+            SendData::Gather(list) if multi_psn.is_some() => {
                 let load = Load::Local {
                     pd: sh.attr.pd,
                     list,
@@ -252,7 +252,7 @@ impl Requester {
             Some(buf) => (buf, 0),
             None => {
                 let body = plan.payload + usize::from(pad);
-                let Some(buf) = out.packet_or_span(spans, header, body) else {
+                let Some(buf) = out.packet_or_multi_psn(multi_psn, header, body) else {
                     return Ok(false);
                 };
                 (buf, plan.payload)

@@ -5,7 +5,7 @@ use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
 use crate::rc::resources::Body;
 use crate::rc::{Role, Shared};
-use crate::{Device, Evidence, Load, PacketSink, Pd, RemoteFault, RequestRefused, span};
+use crate::{Device, Evidence, Load, PacketSink, Pd, RemoteFault, RequestRefused, multi_psn};
 use rnic_wire::{
     Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Syndrome,
     credit_code, emit, header_len, pad_len,
@@ -236,7 +236,7 @@ impl Responder {
                 if begun && middles >= WORTH && most <= sh.mtu as usize {
                     return self.transmit_middles(middles, (pd, rkey, va), sh, device, out);
                 }
-                span::fitting(packets, most, sh.mtu)
+                multi_psn::fitting(packets, most, sh.mtu)
             }
             _ => 1,
         };
@@ -367,12 +367,12 @@ fn read_response<H: Device, S: PacketSink>(
     let opcode = Opcode::new(sh.attr.role.service(), operation);
     let header = header_len(opcode);
     let pad = pad_len(len);
-    let spans = (len > sh.mtu as usize).then_some(sh.attr.mtu);
+    let multi_psn = (len > sh.mtu as usize).then_some(sh.attr.mtu);
     let load = Load::Remote { pd, rkey, va };
-    let carried = spans.and_then(|mtu| out.carry(header, len, mtu, &load));
+    let carried = multi_psn.and_then(|mtu| out.carry(header, len, mtu, &load));
     let (buf, here) = match carried {
         Some(buf) => (buf, 0),
-        None => match out.packet_or_span(spans, header, len + usize::from(pad)) {
+        None => match out.packet_or_multi_psn(multi_psn, header, len + usize::from(pad)) {
             Some(buf) => (buf, len),
             None => return Emitted::NoRoom,
         },

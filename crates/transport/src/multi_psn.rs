@@ -1,4 +1,4 @@
-//! Packets that span several PSNs.
+//! Multi-PSN packets: one packet that takes the PSNs of several.
 //!
 //! A path by memory loses and reorders nothing and has no MTU of its own. One packet there may
 //! carry the payload of many: as long as a whole number of path MTUs, but at the end of the
@@ -13,8 +13,8 @@
 //! XRC does not do this: its requests may be executed by another process than the one that takes
 //! them.
 //!
-//! Only a payload that is [`Payload::Detached`] may span: it came by memory. From the wire a
-//! payload longer than the path MTU is malformed.
+//! Only a payload that is [`Payload::Detached`] may be one of several PSNs: it came by memory. From
+//! the wire a payload longer than the path MTU is malformed.
 //!
 //! The two ends of a connection may have different path MTUs, by mistake. Such a payload says its
 //! sender's, which its PSNs are of, and the receiver judges it as it would have judged its packets
@@ -124,7 +124,7 @@ fn without_end(operation: Operation) -> Operation {
     }
 }
 
-/// Two packets that stand for the same as this one, which spans several PSNs. The first asks for no
+/// Two packets that stand for the same as this multi-PSN packet. The first asks for no
 /// ACK.
 pub(crate) fn halves<'a>(
     operation: Operation,
