@@ -43,6 +43,6 @@ pub use time::{Time, ack_timeout_ns};
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};
 pub use work::{
-    Address, Asks, BindWindow, Flush, InlineBytes, MAX_SHORT, Placement, RecvWqe, SendData, SendOp,
-    SendWqe, SgList, Sge, ShortData, ShortSend,
+    AckRequest, Address, BindWindow, Flush, InlineBytes, MAX_SHORT, Placement, RecvWqe, SendData,
+    SendOp, SendWqe, SgList, Sge, ShortData, ShortSend,
 };

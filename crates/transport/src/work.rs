@@ -257,7 +257,7 @@ pub struct ShortSend<'a> {
 
 /// When the packet of a [`ShortSend`] asks for an acknowledge (AckReq, IBTA vol. 1, 9.2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum AckRequest {
     /// It does.
     Now,
     /// A message is expected to follow at once that does, for both. If none does, the requester

@@ -9,8 +9,8 @@ use crate::support::memory::{Memory, QpDevice, Queues, Region, Rights, Srq};
 use crate::support::network;
 use crate::support::pair::{Batch, post_fast};
 use rnic_transport::{
-    Asks, BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe,
-    SgList, Sge, Status, Time,
+    AckRequest, BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp,
+    SendWqe, SgList, Sge, Status, Time,
 };
 use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Operation,
@@ -410,7 +410,7 @@ impl Victim {
         let mut batch = Batch::new(self.rng.usize(..2));
         self.with(|rc, now, device| {
             device.queues.note_send(&wqe);
-            post_fast(rc, now, wqe, Asks::Now, device, &mut batch);
+            post_fast(rc, now, wqe, AckRequest::Now, device, &mut batch);
         });
         self.emitted(batch);
     }

@@ -12,7 +12,7 @@ use crate::support::pair::{Pair, Path};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{FileFailurePersistence, RngAlgorithm, TestRng, TestRunner};
-use rnic_transport::Asks;
+use rnic_transport::AckRequest;
 use rnic_wire::PathMtu;
 
 /// Cases of a property, unless the environment says otherwise; no shrinking for minutes.
@@ -130,7 +130,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
         prop::bool::weighted(0.25),
         (
             [path(), path()],
-            prop_oneof![Just(Asks::Now), Just(Asks::Later)],
+            prop_oneof![Just(AckRequest::Now), Just(AckRequest::Later)],
         ),
     )
         .prop_map(
@@ -146,7 +146,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 shared_receives,
                 linux,
                 xrc,
-                (paths, asks),
+                (paths, ack_request),
             )| FlowSpec {
                 mtu,
                 // An XRC target requests nothing.
@@ -168,7 +168,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 linux: if xrc { [false; 2] } else { linux },
                 xrc,
                 paths,
-                asks,
+                ack_request,
             },
         )
 }
@@ -274,7 +274,7 @@ proptest! {
     ) {
         for flow in &mut scenario.flows {
             // Or the last one may be sent again, to ask.
-            flow.asks = Asks::Now;
+            flow.ack_request = AckRequest::Now;
         }
         for op in scenario.flows.iter_mut().flat_map(|f| f.ops.iter_mut().flatten()) {
             op.receive_delay = 0;
@@ -364,7 +364,7 @@ fn megabytes_through_the_worst_network() {
                 shared_receives: false,
                 linux: [seed >= 5; 2],
                 xrc: false,
-                asks: Asks::Now,
+                ack_request: AckRequest::Now,
                 paths: [Path::Wire, [Path::Wire, Path::Changing][seed / 5]],
             }],
         };
@@ -417,7 +417,7 @@ fn streams_of_megabytes_without_faults() {
                         shared_receives: false,
                         linux: [false; 2],
                         xrc: false,
-                        asks: Asks::Now,
+                        ack_request: AckRequest::Now,
                         paths: [path; 2],
                     }],
                 });

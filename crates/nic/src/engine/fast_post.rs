@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use rnic_link::RoceLink;
-use rnic_transport::{Asks, QueuePair, SendWqe, ShortSend, Time};
+use rnic_transport::{AckRequest, QueuePair, SendWqe, ShortSend, Time};
 
 use super::packet_sink::PathSink;
 use super::round::PUT_OFF;
@@ -106,10 +106,10 @@ impl Engine {
         let by_memory = self.link.is_by_memory(peer.path);
         let joins = !by_memory && !self.strict && may_join(entry);
         // One behind this one does, perhaps.
-        let asks = if joins && entry.signals.left(1) > 1 {
-            Asks::Later
+        let ack_request = if joins && entry.signals.left(1) > 1 {
+            AckRequest::Later
         } else {
-            Asks::Now
+            AckRequest::Now
         };
         if self.timers.incast.is_active() && !by_memory {
             incast_group::join(entry, &self.link, &mut self.timers.incast);
@@ -144,7 +144,7 @@ impl Engine {
         let QueuePair::Rc(rc) = transport else {
             return ShortPost::NotThisWay;
         };
-        let left = rc.post_short(Time(now), short, asks, &device, &mut sink);
+        let left = rc.post_short(Time(now), short, ack_request, &device, &mut sink);
         if with_ack {
             self.link.wake_unwoken();
         }

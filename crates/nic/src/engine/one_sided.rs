@@ -21,8 +21,8 @@ pub(super) struct ProvenKey {
     key: u32,
 }
 
-/// A request that came by a ring and may be executed.
-pub(super) struct Asking {
+/// A request that came by a ring, before its queue pair has it: it may prove a key.
+pub(super) struct KeyProof {
     proven: ProvenKey,
     before: u64,
 }
@@ -38,10 +38,14 @@ fn progress(transport: &QueuePair) -> Option<u64> {
     }
 }
 
-impl Asking {
+impl KeyProof {
     /// Before the packet is handed to its queue pair.
     #[inline]
-    pub(super) fn of(entry: &QpEntry, ring: Option<RingId>, packet: &Packet<'_>) -> Option<Asking> {
+    pub(super) fn begin(
+        entry: &QpEntry,
+        ring: Option<RingId>,
+        packet: &Packet<'_>,
+    ) -> Option<KeyProof> {
         let (Some(ring), Some(reth)) = (ring, packet.ext.reth) else {
             return None;
         };
@@ -51,11 +55,11 @@ impl Asking {
             key: key_to_check(&reth)?,
         };
         let before = progress(&entry.transport)?;
-        Some(Asking { proven, before })
+        Some(KeyProof { proven, before })
     }
 
     /// After that: what is proven if it was the expected one and was not refused.
-    pub(super) fn shows(self, entry: &QpEntry) -> Option<ProvenKey> {
+    pub(super) fn finish(self, entry: &QpEntry) -> Option<ProvenKey> {
         (progress(&entry.transport)? != self.before).then_some(self.proven)
     }
 }

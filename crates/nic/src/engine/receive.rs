@@ -11,7 +11,7 @@ use rnic_transport::{QueuePair, Role, Time};
 use rnic_wire::{Operation, Packet, Usual};
 
 use super::fairness::Fairness;
-use super::one_sided::{Asking, ProvenKey};
+use super::one_sided::{KeyProof, ProvenKey};
 use super::packet_sink::network_header;
 use super::qp_table::QpTable;
 use super::receive_hold::{ReceiveHold, Round};
@@ -201,12 +201,12 @@ fn deliver(
     {
         return DONE;
     }
-    let asking = Asking::of(entry, received.ring, &packet);
+    let proof = KeyProof::begin(entry, received.ring, &packet);
     let (transport, mut device) = lend(entry, memory, srqs);
     device.packet = detached.as_ref().map(|packet| packet as &dyn PacketMemory);
     transport.handle_packet(now, &packet, || network_header(received), &mut device);
-    if let Some(asking) = asking {
-        proven.extend(asking.shows(entry));
+    if let Some(proof) = proof {
+        proven.extend(proof.finish(entry));
     }
     if entry.remote_srq.is_some() {
         neighbours.note(entry, Some(received.bytes));

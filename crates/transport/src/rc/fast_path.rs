@@ -7,26 +7,31 @@
 
 use super::{Failure, Rc, Requester, Role, Shared, State};
 use crate::output::Output;
-use crate::{Asks, Device, PacketSink, SendWqe, ShortSend, Time};
+use crate::{AckRequest, Device, PacketSink, SendWqe, ShortSend, Time};
 use rnic_wire::{Bth, Usual};
 
 impl Rc {
     /// Sends a short message and queues it as sent, if it may leave at once. False: nothing was
-    /// done, and it is one for [`Rc::post_fast`] or [`Rc::post_send`]. `asks` is for one that is
-    /// not signaled, where it can be as said.
+    /// done, and it is one for [`Rc::post_fast`] or [`Rc::post_send`]. `ack_request` is for one
+    /// that is not signaled, where it can be as said.
     #[inline(always)]
     pub fn post_short<H: Device, S: PacketSink>(
         &mut self,
         now: Time,
         short: &ShortSend<'_>,
-        asks: Asks,
+        ack_request: AckRequest,
         device: &H,
         sink: &mut S,
     ) -> bool {
         self.state == State::Rts
-            && self
-                .requester
-                .transmit_short(now, short, asks, &mut self.shared, device, sink)
+            && self.requester.transmit_short(
+                now,
+                short,
+                ack_request,
+                &mut self.shared,
+                device,
+                sink,
+            )
     }
 
     /// [`Rc::post_send`], and lets the WQE leave at once if it is one packet, whose turn it is, and

@@ -20,8 +20,8 @@
 //! signaled one makes a completion, an unsignaled one none, a failing one always one.
 
 mod ack;
+mod ack_request;
 mod admit;
-mod asking;
 mod execute;
 mod local;
 mod middle;
@@ -46,8 +46,8 @@ use super::{Failure, Shared};
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
 use crate::{Completion, Device, Immediate, SendOp, SendWqe, ShortSend, Status, Time};
+use ack_request::AckRequests;
 use alloc::collections::{TryReserveError, VecDeque};
-use asking::Asking;
 use probe::Probe;
 use queue::SendQueue;
 use retransmit::Retries;
@@ -270,7 +270,7 @@ pub(crate) struct Requester {
     fault: Option<Failure>,
     /// No packet points before this position.
     point_from: u64,
-    asking: Asking,
+    ack_requests: AckRequests,
     /// WQEs are expected to be posted soon of which one is signaled.
     pub(super) more: bool,
     /// Where the READ requests and atomics end that are under way: at most `max_rd_atomic`.
@@ -385,7 +385,7 @@ impl Requester {
 
     pub(super) fn hold_back(&mut self, held: bool) {
         self.held_back = held;
-        self.asking.ask_always(held);
+        self.ack_requests.request_always(held);
     }
 
     pub(super) fn is_held_back(&self) -> bool {
@@ -521,7 +521,7 @@ impl Requester {
         self.trains.go_back();
         self.gather = SgCursor::default();
         self.fault = None;
-        self.asking.forget();
+        self.ack_requests.forget();
         self.probe.forget_sample();
     }
 

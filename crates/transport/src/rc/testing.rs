@@ -2,7 +2,7 @@
 
 use super::{Rc, RcAttr};
 use crate::{
-    Address, Asks, AtomicOp, BindFault, BindWindow, Completion, Device, Evidence, Immediate,
+    AckRequest, Address, AtomicOp, BindFault, BindWindow, Completion, Device, Evidence, Immediate,
     LocalFault, OneSided, PacketSink, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
     SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend, Status, Time,
 };
@@ -498,7 +498,7 @@ impl Fixture {
             room: 1,
         };
         let (rc, bench) = (&mut self.rc, &self.bench);
-        rc.post_short(self.now, &short, Asks::Later, bench, &mut sink)
+        rc.post_short(self.now, &short, AckRequest::Later, bench, &mut sink)
             .then(|| sink.sent().remove(0))
     }
 

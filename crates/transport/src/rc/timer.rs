@@ -13,11 +13,16 @@ pub(crate) enum Timer {
     /// The peer is slower than usual, on a path that loses packets.
     Probe,
     /// What left last asks for no acknowledge, and nothing followed that does.
-    Ask,
+    AckRequest,
 }
 
 impl Timer {
-    const ALL: [Timer; 4] = [Timer::AckTimeout, Timer::RnrWait, Timer::Probe, Timer::Ask];
+    const ALL: [Timer; 4] = [
+        Timer::AckTimeout,
+        Timer::RnrWait,
+        Timer::Probe,
+        Timer::AckRequest,
+    ];
 }
 
 /// Of a timer that is not set.

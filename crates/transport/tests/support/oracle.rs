@@ -13,8 +13,8 @@ use super::memory::{Effect, Region, Rights, Srq, push_effect};
 use super::network::Impairments;
 use super::pair::{Pair, Path};
 use rnic_transport::{
-    Asks, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, RcAttr, RecvWqe, Role,
-    SendData, SendOp, SendWqe, SgList, Sge, Status,
+    AckRequest, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, RcAttr, RecvWqe,
+    Role, SendData, SendOp, SendWqe, SgList, Sge, Status,
 };
 use rnic_wire::{PathMtu, Psn};
 use std::ops::Range;
@@ -164,7 +164,7 @@ pub struct FlowSpec {
     pub xrc: bool,
     /// When short messages that are not signaled ask for an acknowledge, if they leave as they are
     /// posted.
-    pub asks: Asks,
+    pub ack_request: AckRequest,
 }
 
 /// A test case.
@@ -331,7 +331,7 @@ impl Scenario {
                 nic.qps[qp].path = path;
             }
             for (nic, linux) in pair.nics.iter_mut().zip(flow.linux) {
-                nic.qps[qp].asks = flow.asks;
+                nic.qps[qp].ack_request = flow.ack_request;
                 nic.qps[qp].queues.shared = flow.shared_receives || flow.xrc;
                 if flow.xrc {
                     let srqs = SRQS.map(|number| (number, Srq::new(attrs[1].pd)));

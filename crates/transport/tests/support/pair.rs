@@ -10,7 +10,7 @@ use super::accent::Accent;
 use super::memory::{Memory, QpDevice, Queues};
 use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{
-    Address, Asks, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
+    AckRequest, Address, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
 };
 use rnic_wire::{MAX_HEADER_LEN, Packet, PathMtu, Usual, pad_len};
 use std::cmp::Reverse;
@@ -121,12 +121,12 @@ pub fn post_fast(
     rc: &mut Rc,
     now: Time,
     wqe: SendWqe,
-    asks: Asks,
+    ack_request: AckRequest,
     device: &mut QpDevice<'_>,
     batch: &mut Batch,
 ) {
     let short = ShortSend::of(&wqe);
-    if !short.is_some_and(|short| rc.post_short(now, &short, asks, device, batch)) {
+    if !short.is_some_and(|short| rc.post_short(now, &short, ack_request, device, batch)) {
         rc.post_fast(now, wqe, device, batch);
     }
 }
@@ -153,7 +153,7 @@ pub struct Qp {
     pub accent: Option<Accent>,
     pub path: Path,
     /// Of short messages that are not signaled and leave as they are posted.
-    pub asks: Asks,
+    pub ack_request: AckRequest,
     poll_pending: bool,
 }
 
@@ -280,7 +280,7 @@ impl Pair {
                 queues: Queues::default(),
                 accent: None,
                 path: Path::Wire,
-                asks: Asks::Now,
+                ack_request: AckRequest::Now,
                 poll_pending: false,
             });
         }
@@ -425,13 +425,13 @@ impl Pair {
             Happening::PostSend { nic, qp, wqe } => {
                 let (fast, listed) = (self.rng.bool(), self.rng.bool());
                 let mut batch = Batch::new(self.rng.usize(..3));
-                let asks = self.nics[nic].qps[qp].asks;
+                let ack_request = self.nics[nic].qps[qp].ack_request;
                 self.nics[nic].with(qp, |rc, device| {
                     device.queues.note_send(&wqe);
                     if fast && listed {
                         rc.post_fast(now, wqe, device, &mut batch);
                     } else if fast {
-                        post_fast(rc, now, wqe, asks, device, &mut batch);
+                        post_fast(rc, now, wqe, ack_request, device, &mut batch);
                     } else {
                         rc.post_send(wqe);
                     }

@@ -12,7 +12,7 @@ use super::network;
 use super::pair::{Batch, post_fast};
 use args::Args;
 use rnic_transport::{
-    Address, Asks, BindWindow, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement,
+    AckRequest, Address, BindWindow, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement,
     QpEvent, QueuePair, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status,
     Time, Uc, UcAttr, Ud, UdAttr,
 };
@@ -709,7 +709,7 @@ impl World {
             device.queues.note_send(&wqe);
             match qp {
                 QueuePair::Rc(rc) if fast => {
-                    post_fast(rc, now, wqe, Asks::Now, device, &mut batch);
+                    post_fast(rc, now, wqe, AckRequest::Now, device, &mut batch);
                 }
                 _ => qp.post_send(wqe),
             }

@@ -31,8 +31,11 @@ impl Requester {
         let cost = PACKET_OVERHEAD + u64::from(sh.mtu);
         let window = self.window.bytes();
         let room = window.saturating_sub(self.nxt.bytes - self.una.bytes) / cost;
-        let unasking = u64::from(self.asking.room(cost, window));
-        last.saturating_sub(gone).min(psns).min(room).min(unasking) as u32
+        let unrequested = u64::from(self.ack_requests.room(cost, window));
+        last.saturating_sub(gone)
+            .min(psns)
+            .min(room)
+            .min(unrequested) as u32
     }
 
     /// Emits a row of them; false: there is none, or no room. An error concerns the current WQE.
@@ -77,7 +80,7 @@ impl Requester {
         self.gather = cursor;
         if count > 0 {
             let cost = behind.bytes - self.nxt.bytes;
-            self.asking.note(false, count, cost, behind.pos);
+            self.ack_requests.note(false, count, cost, behind.pos);
             sh.counters.packets_sent += u64::from(count);
             sh.counters.bytes_sent += u64::from(count) * u64::from(sh.mtu);
             self.nxt = behind;

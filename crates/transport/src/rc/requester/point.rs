@@ -104,7 +104,7 @@ impl Requester {
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
         self.probe.sample(self.nxt.pos, now);
-        self.asking.note(true, plan.psns, 0, behind.pos);
+        self.ack_requests.note(true, plan.psns, 0, behind.pos);
         (self.nxt, self.max) = (behind, behind);
         if plan.end {
             self.current += 1;

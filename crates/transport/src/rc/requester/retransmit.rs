@@ -76,7 +76,7 @@ impl Requester {
         if self.awaits_answer() {
             self.arm_timers(now, sh);
         } else {
-            self.timers.clear(Timer::Ask);
+            self.timers.clear(Timer::AckRequest);
         }
     }
 
@@ -115,7 +115,7 @@ impl Requester {
         if self.max.pos == self.una.pos {
             return Ok(());
         }
-        if self.asks_too_late(sh) {
+        if self.request_overdue_ack(sh) {
             self.arm_timers(now, sh);
             return Ok(());
         }
@@ -167,7 +167,7 @@ impl Requester {
                 // What was held back may leave now: `waits_for_receiver` has become false.
                 Timer::RnrWait => {}
                 Timer::Probe => self.probe_now(sh),
-                Timer::Ask => self.ask_now(now, sh),
+                Timer::AckRequest => self.on_ack_request_timer(now, sh),
             }
         }
         Ok(())

@@ -11,7 +11,9 @@ use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
-use crate::{Asks, Device, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time};
+use crate::{
+    AckRequest, Device, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time,
+};
 use rnic_wire::{AtomicEth, Bth, Opcode, Operation, Reth, Service, pad_len};
 
 /// Of a WRITE.
@@ -27,7 +29,7 @@ impl Requester {
         &mut self,
         now: Time,
         short: &ShortSend<'_>,
-        asks: Asks,
+        ack_request: AckRequest,
         sh: &mut Shared,
         device: &H,
         sink: &mut S,
@@ -51,11 +53,11 @@ impl Requester {
             return false;
         }
         let pad = pad_len(len);
-        let later = asks == Asks::Later
+        let later = ack_request == AckRequest::Later
             && !short.signaled
             && unacknowledged > 0
-            && self.asking.may_grow(1, cost, self.window.bytes())
-            && self.may_ask_later(now, sh);
+            && self.ack_requests.may_grow(1, cost, self.window.bytes())
+            && self.may_defer_ack_request(now, sh);
         let bth = Bth {
             solicited: short.solicited,
             pad,
@@ -85,7 +87,7 @@ impl Requester {
             return false;
         }
         let start = self.nxt;
-        self.note_asked(!later, cost, now);
+        self.note_ack_request(!later, cost, now);
         self.nxt.pos += 1;
         self.nxt.bytes += cost;
         self.max.pos += 1;
@@ -186,7 +188,7 @@ impl Requester {
         entry.checked = true;
         entry.start = self.nxt;
         let behind = entry.mark_at(1, sh.mtu);
-        self.note_asked(true, PACKET_OVERHEAD, now);
+        self.note_ack_request(true, PACKET_OVERHEAD, now);
         (self.nxt, self.max) = (behind, behind);
         self.note_request(behind.pos, sh);
         // The last of all.
@@ -209,14 +211,14 @@ impl Requester {
         device: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
-        let need_not_ask = self.need_not_ask(now, sh, device);
-        let (asking, window) = (self.asking, self.window.bytes());
+        let needs_no_ack_request = self.needs_no_ack_request(now, sh, device);
+        let (ack_requests, window) = (self.ack_requests, self.window.bytes());
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
         let len = entry.len as usize;
         let cost = PACKET_OVERHEAD + len as u64;
-        let later = need_not_ask && asking.may_grow(1, cost, window);
+        let later = needs_no_ack_request && ack_requests.may_grow(1, cost, window);
         let pad = pad_len(len);
         let (operation, header) = match entry.wqe.op {
             SendOp::Write { .. } => (Operation::WriteOnly, HEADER),
@@ -269,7 +271,7 @@ impl Requester {
         let mut behind = self.nxt;
         behind.pos += 1;
         behind.bytes += cost;
-        self.note_asked(!later, cost, now);
+        self.note_ack_request(!later, cost, now);
         (self.nxt, self.max) = (behind, behind);
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += len as u64;

@@ -117,7 +117,7 @@ mod segmentation {
     }
 
     /// Packets of a WRITE that ask, by their number.
-    fn asking(window_bytes: u32, packets: usize) -> Vec<usize> {
+    fn packets_with_ack_req(window_bytes: u32, packets: usize) -> Vec<usize> {
         let mut f = Fixture::with(crate::RcAttr {
             window_bytes,
             ..attr()
@@ -142,12 +142,12 @@ mod segmentation {
     fn long_messages_ask_for_acknowledges_on_the_way() {
         // Each packet takes 256 bytes and 64 of overhead.
         assert_eq!(
-            asking(4 * 20 * 320, 50),
+            packets_with_ack_req(4 * 20 * 320, 50),
             [19, 39, 49],
             "a quarter of the window"
         );
         assert_eq!(
-            asking(u32::MAX, 600),
+            packets_with_ack_req(u32::MAX, 600),
             [255, 511, 599],
             "and no more than so many packets"
         );

@@ -35,7 +35,7 @@ impl Requester {
     /// packet asked has one follow that does, and what the probe repeats is under way already.
     #[inline]
     fn is_stopped(&self) -> bool {
-        let asks = self.probe.alone || self.asking.is_owed() && self.nxt.pos == self.max.pos;
+        let asks = self.probe.alone || self.ack_requests.is_owed() && self.nxt.pos == self.max.pos;
         self.held_back && !(asks && self.max.pos > self.una.pos)
     }
 
@@ -212,7 +212,7 @@ impl Requester {
                 self.piece(entry, k as u32).unwrap_or(1)
             }
         };
-        let later = self.need_not_ask(now, sh, device);
+        let later = self.needs_no_ack_request(now, sh, device);
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
@@ -264,7 +264,9 @@ impl Requester {
         let cost = PACKET_OVERHEAD + plan.payload as u64;
         let ack_req = plan.last && !later
             || self.probe.alone
-            || !self.asking.may_grow(plan.psns, cost, self.window.bytes());
+            || !self
+                .ack_requests
+                .may_grow(plan.psns, cost, self.window.bytes());
         let bth = Bth {
             solicited: plan.last && entry.wqe.solicited && solicitable(&entry.wqe.op),
             pad,
@@ -291,7 +293,7 @@ impl Requester {
         padding.fill(0);
 
         let end = self.nxt.pos + u64::from(plan.psns);
-        self.asking.note(ack_req, plan.psns, cost, end);
+        self.ack_requests.note(ack_req, plan.psns, cost, end);
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
         if self.nxt.pos < self.max.pos {
@@ -320,7 +322,7 @@ impl Requester {
             self.gather = SgCursor::default();
         }
         if plan.last && !ack_req {
-            self.ask_later(now);
+            self.defer_ack_request(now);
         }
         self.arm_timers(now, sh);
         Ok(true)

@@ -3,8 +3,8 @@
 //!
 //! The last one of a message does, for its completion; one within a long message, so that the
 //! window opens in time. A message that is not signaled leaves it to one that follows: one that is
-//! behind it in the send queue, or that the device expects ([`Asks::Later`](crate::Asks)). An ACK
-//! answers for all before it (9.7.5.1.2).
+//! behind it in the send queue, or that the device expects
+//! ([`AckRequest::Later`](crate::AckRequest)). An ACK answers for all before it (9.7.5.1.2).
 //!
 //! Nobody waits for such a message, but its place in the send queue does, and what has to be told
 //! in order. So what leaves some milliseconds after the first that did not ask asks, whatever it
@@ -20,15 +20,15 @@ use crate::{Device, Time};
 /// Packets after which one asks, unless a quarter of the window makes one ask earlier.
 const ACK_EVERY: u32 = 256;
 
-/// How long a message may go without an ACK that somebody asked for, ns.
-const SOON_NS: u64 = 4_000_000;
+/// How long a message may go without asking for an ACK, itself or by a later packet, ns.
+const MAX_DEFERRAL_NS: u64 = 4_000_000;
 
-/// What of an ACK timeout passes before a packet that asked counts as unanswered.
-const PATIENCE: u64 = 4;
+/// A packet that asked counts as unanswered after the ACK timeout divided by this.
+const UNANSWERED_DIVISOR: u64 = 4;
 
-/// What has left since a packet asked.
+/// The ACK request policy: what has left since a packet asked.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asking {
+pub(super) struct AckRequests {
     packets: u32,
     bytes: u64,
     /// Messages among it, none of which asks, the last of all included: since when,
@@ -42,7 +42,7 @@ pub(super) struct Asking {
     all: bool,
 }
 
-impl Asking {
+impl AckRequests {
     /// A packet of that many PSNs, which costs so much of the window, may leave without asking.
     #[inline]
     pub(super) fn may_grow(self, psns: u32, cost: u64, window: u64) -> bool {
@@ -78,7 +78,7 @@ impl Asking {
     }
 
     /// From now on all packets ask, or not.
-    pub(super) fn ask_always(&mut self, all: bool) {
+    pub(super) fn request_always(&mut self, all: bool) {
         self.all = all;
     }
 
@@ -93,65 +93,76 @@ impl Requester {
     /// The current WQE need not ask on its own behalf: nobody waits for its completion, and another
     /// one that will ask is behind it, or expected.
     #[inline]
-    pub(super) fn need_not_ask<H: Device>(&self, now: Time, sh: &Shared, device: &H) -> bool {
+    pub(super) fn needs_no_ack_request<H: Device>(
+        &self,
+        now: Time,
+        sh: &Shared,
+        device: &H,
+    ) -> bool {
         let leaves_out = |entry: &Entry| !entry.wqe.signaled && entry.kind == Kind::Acked;
         // One without packets would wait for its ACK instead.
         let asks = |entry: &Entry| entry.kind != Kind::Local && !device.may_execute();
         self.nxt.pos == self.max.pos
             && self.queue.get(self.current).is_some_and(leaves_out)
             && self.queue.get(self.current + 1).map_or(self.more, asks)
-            && self.may_ask_later(now, sh)
+            && self.may_defer_ack_request(now, sh)
     }
 
     /// The packet that leaves next need not ask if one that does is expected: if none follows, the
     /// timer asks, well ahead of the ACK timeout.
     #[inline]
-    pub(super) fn may_ask_later(&self, now: Time, sh: &Shared) -> bool {
-        let overdue = self.asking.whole && now.0 >= self.asking.since.0 + SOON_NS;
-        let is_long = |timeout| PATIENCE * SOON_NS <= timeout;
+    pub(super) fn may_defer_ack_request(&self, now: Time, sh: &Shared) -> bool {
+        let overdue =
+            self.ack_requests.whole && now.0 >= self.ack_requests.since.0 + MAX_DEFERRAL_NS;
+        let is_long = |timeout| UNANSWERED_DIVISOR * MAX_DEFERRAL_NS <= timeout;
         !overdue
-            && !self.asking.all
+            && !self.ack_requests.all
             && !self.probe.is_lossy()
             && ack_timeout_ns(sh.attr.timeout).is_some_and(is_long)
     }
 
     /// The last packet of a message has left without asking.
     #[inline]
-    pub(super) fn ask_later(&mut self, now: Time) {
-        if !self.asking.whole {
-            (self.asking.whole, self.asking.since) = (true, now);
+    pub(super) fn defer_ack_request(&mut self, now: Time) {
+        if !self.ack_requests.whole {
+            (self.ack_requests.whole, self.ack_requests.since) = (true, now);
         }
-        self.asking.last = now;
-        if !self.timers.is_set(Timer::Ask) {
-            self.timers.set(Timer::Ask, now.after(SOON_NS));
+        self.ack_requests.last = now;
+        if !self.timers.is_set(Timer::AckRequest) {
+            self.timers
+                .set(Timer::AckRequest, now.after(MAX_DEFERRAL_NS));
         }
     }
 
     /// A whole message leaves for the first time, in one packet.
     #[inline]
-    pub(super) fn note_asked(&mut self, asked: bool, cost: u64, now: Time) {
-        self.asking.note(asked, 1, cost, self.nxt.pos + 1);
+    pub(super) fn note_ack_request(&mut self, asked: bool, cost: u64, now: Time) {
+        self.ack_requests.note(asked, 1, cost, self.nxt.pos + 1);
         if asked {
             self.probe.sample(self.nxt.pos, now);
         } else {
-            self.ask_later(now);
+            self.defer_ack_request(now);
         }
     }
 
-    /// Nothing that asks has left for long, perhaps.
-    pub(super) fn ask_now(&mut self, now: Time, sh: &Shared) {
-        if !self.asking.whole || self.nxt.pos < self.max.pos || !self.awaits_answer() {
+    /// [`Timer::AckRequest`]: nothing that asks has left for long, perhaps.
+    pub(super) fn on_ack_request_timer(&mut self, now: Time, sh: &Shared) {
+        if !self.ack_requests.whole || self.nxt.pos < self.max.pos || !self.awaits_answer() {
             return;
         }
-        let quiet = now.0.saturating_sub(self.asking.last.0);
+        let quiet = now.0.saturating_sub(self.ack_requests.last.0);
         // As long as one that asked is under way, its answer is what everything waits for. It may
         // be lost.
-        let asked = self.una.pos < self.asking.asked;
+        let asked = self.una.pos < self.ack_requests.asked;
         let timeout = ack_timeout_ns(sh.attr.timeout).unwrap_or(u64::MAX);
-        let patience = if asked { timeout / PATIENCE } else { SOON_NS };
-        if quiet < patience {
-            let next = (patience - quiet).min(SOON_NS);
-            self.timers.set(Timer::Ask, now.after(next));
+        let wait = if asked {
+            timeout / UNANSWERED_DIVISOR
+        } else {
+            MAX_DEFERRAL_NS
+        };
+        if quiet < wait {
+            let next = (wait - quiet).min(MAX_DEFERRAL_NS);
+            self.timers.set(Timer::AckRequest, now.after(next));
         } else {
             self.go_back(self.last_whole(), sh.mtu);
         }
@@ -167,10 +178,11 @@ impl Requester {
     }
 
     /// The ACK timeout of packets none of which asks is over: the device did not come to run when
-    /// it was to ask ([`SOON_NS`]), and nobody owes an answer. Asks now.
-    pub(super) fn asks_too_late(&mut self, sh: &Shared) -> bool {
-        let late =
-            self.asking.whole && self.nxt.pos == self.max.pos && self.una.pos >= self.asking.asked;
+    /// it was to ask ([`MAX_DEFERRAL_NS`]), and nobody owes an answer. Asks now.
+    pub(super) fn request_overdue_ack(&mut self, sh: &Shared) -> bool {
+        let late = self.ack_requests.whole
+            && self.nxt.pos == self.max.pos
+            && self.una.pos >= self.ack_requests.asked;
         if late {
             self.go_back(self.last_whole(), sh.mtu);
         }
