@@ -594,7 +594,7 @@ impl Rc {
         self.requester.timers.next()
     }
 
-    /// Fires the timers that are due (ACK timeout, RNR wait, probe).
+    /// Fires the timers that are due (ACK timeout, RNR wait, tail loss probe, ACK request).
     pub fn handle_timeout<H: Device>(&mut self, now: Time, device: &mut H) {
         let sh = &mut self.shared;
         self.requester.overslept(now, sh);

@@ -27,13 +27,13 @@ mod local;
 mod middle;
 mod plan;
 mod point;
-mod probe;
 mod queue;
 mod read;
 mod retransmit;
 mod single;
 mod stall;
 mod stopped;
+mod tail_loss_probe;
 mod trains;
 mod transmit;
 mod window;
@@ -48,12 +48,12 @@ use crate::scatter::SgCursor;
 use crate::{Completion, Device, Immediate, SendOp, SendWqe, ShortSend, Status, Time};
 use ack_request::AckRequests;
 use alloc::collections::{TryReserveError, VecDeque};
-use probe::Probe;
 use queue::SendQueue;
 use retransmit::Retries;
 use rnic_wire::Psn;
 use stall::Stall;
 use stopped::Peer;
+use tail_loss_probe::TailLossProbe;
 use trains::Trains;
 use window::{PACKET_OVERHEAD, Window};
 
@@ -280,7 +280,7 @@ pub(crate) struct Requester {
     requests: VecDeque<RequestEnd>,
     gap: Option<Gap>,
     window: Window,
-    probe: Probe,
+    tail_loss_probe: TailLossProbe,
     retries: Retries,
     /// ACK timeouts since there was progress.
     pub(super) silences: u32,
@@ -451,7 +451,7 @@ impl Requester {
             device.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }
         self.queue.pop_front();
-        self.probe.retired();
+        self.tail_loss_probe.retired();
         self.scatter = SgCursor::default();
         if self.current > 0 {
             self.current -= 1;
@@ -522,7 +522,7 @@ impl Requester {
         self.gather = SgCursor::default();
         self.fault = None;
         self.ack_requests.forget();
-        self.probe.forget_sample();
+        self.tail_loss_probe.forget_sample();
     }
 
     /// `Err` when the WQE that cannot be sent is the oldest one.

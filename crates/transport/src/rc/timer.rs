@@ -11,7 +11,7 @@ pub(crate) enum Timer {
     /// The peer had no receive posted and asked for a pause.
     RnrWait,
     /// The peer is slower than usual, on a path that loses packets.
-    Probe,
+    TailLossProbe,
     /// What left last asks for no acknowledge, and nothing followed that does.
     AckRequest,
 }
@@ -20,7 +20,7 @@ impl Timer {
     const ALL: [Timer; 4] = [
         Timer::AckTimeout,
         Timer::RnrWait,
-        Timer::Probe,
+        Timer::TailLossProbe,
         Timer::AckRequest,
     ];
 }

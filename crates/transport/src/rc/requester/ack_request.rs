@@ -117,7 +117,7 @@ impl Requester {
         let is_long = |timeout| UNANSWERED_DIVISOR * MAX_DEFERRAL_NS <= timeout;
         !overdue
             && !self.ack_requests.all
-            && !self.probe.is_lossy()
+            && !self.tail_loss_probe.is_lossy()
             && ack_timeout_ns(sh.attr.timeout).is_some_and(is_long)
     }
 
@@ -139,7 +139,7 @@ impl Requester {
     pub(super) fn note_ack_request(&mut self, asked: bool, cost: u64, now: Time) {
         self.ack_requests.note(asked, 1, cost, self.nxt.pos + 1);
         if asked {
-            self.probe.sample(self.nxt.pos, now);
+            self.tail_loss_probe.sample(self.nxt.pos, now);
         } else {
             self.defer_ack_request(now);
         }

@@ -57,7 +57,7 @@ impl Requester {
             }
             self.queue.pop_front();
             self.current = self.current.saturating_sub(1);
-            self.probe.retired();
+            self.tail_loss_probe.retired();
         }
     }
 }

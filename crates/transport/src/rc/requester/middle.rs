@@ -16,7 +16,7 @@ impl Requester {
         if !entry.started()
             || entry.kind != Kind::Acked
             || self.nxt.pos < self.max.pos
-            || self.probe.alone
+            || self.tail_loss_probe.alone
             || sh.attr.role != Role::Rc
         {
             return 0;

@@ -34,7 +34,7 @@ impl Requester {
             && !entry.oversize
             && self.nxt.pos == self.max.pos
             && self.nxt.pos >= self.point_from
-            && !self.probe.alone
+            && !self.tail_loss_probe.alone
             && sh.attr.role == Role::Rc
     }
 
@@ -103,7 +103,7 @@ impl Requester {
         let behind = entry.mark_at(k + plan.psns, sh.mtu);
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
-        self.probe.sample(self.nxt.pos, now);
+        self.tail_loss_probe.sample(self.nxt.pos, now);
         self.ack_requests.note(true, plan.psns, 0, behind.pos);
         (self.nxt, self.max) = (behind, behind);
         if plan.end {

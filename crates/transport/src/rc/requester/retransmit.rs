@@ -72,7 +72,7 @@ impl Requester {
     pub(super) fn restart_timers(&mut self, now: Time, sh: &Shared) {
         self.timers.clear(Timer::RnrWait);
         self.timers.clear(Timer::AckTimeout);
-        self.timers.clear(Timer::Probe);
+        self.timers.clear(Timer::TailLossProbe);
         if self.awaits_answer() {
             self.arm_timers(now, sh);
         } else {
@@ -80,10 +80,11 @@ impl Requester {
         }
     }
 
-    /// An answer is awaited: starts the ACK timeout and the wait for a probe, unless they run.
+    /// An answer is awaited: starts the ACK timeout and the wait for a tail loss probe, unless they
+    /// run.
     #[inline]
     pub(super) fn arm_timers(&mut self, now: Time, sh: &Shared) {
-        self.arm_probe(now, sh);
+        self.arm_tail_loss_probe(now, sh);
         if self.timers.is_set(Timer::AckTimeout) {
             return;
         }
@@ -149,9 +150,9 @@ impl Requester {
     /// Go-back-N. The ACK timeout starts again with the first packet that leaves.
     pub(super) fn resend_from_oldest(&mut self, sh: &Shared) {
         self.go_back(self.una.pos, sh.mtu);
-        self.probe.end();
+        self.tail_loss_probe.end();
         self.timers.clear(Timer::AckTimeout);
-        self.timers.clear(Timer::Probe);
+        self.timers.clear(Timer::TailLossProbe);
     }
 
     /// Fires the timers that are due.
@@ -166,7 +167,7 @@ impl Requester {
                 Timer::AckTimeout => self.ack_timeout(now, sh, device)?,
                 // What was held back may leave now: `waits_for_receiver` has become false.
                 Timer::RnrWait => {}
-                Timer::Probe => self.probe_now(sh),
+                Timer::TailLossProbe => self.send_tail_loss_probe(sh),
                 Timer::AckRequest => self.on_ack_request_timer(now, sh),
             }
         }

@@ -45,7 +45,7 @@ impl Requester {
             && self.fault.is_none()
             && !self.halted
             && !self.holding
-            && !self.probe.alone
+            && !self.tail_loss_probe.alone
             && !self.waits_for_receiver()
             && self.nxt.pos - self.una.pos < MAX_PSN_SPAN
             && (unacknowledged == 0 || unacknowledged + cost <= self.window.bytes());
@@ -153,7 +153,7 @@ impl Requester {
     /// Nothing of it was sent before, nor anything behind what was sent last.
     #[inline]
     fn is_first(&self, entry: &Entry) -> bool {
-        !entry.started() && self.nxt.pos == self.max.pos && !self.probe.alone
+        !entry.started() && self.nxt.pos == self.max.pos && !self.tail_loss_probe.alone
     }
 
     /// Emits the current entry, an atomic; false if there is no room.

@@ -611,7 +611,7 @@ mod go_back_n {
     }
 }
 
-mod probes {
+mod tail_loss_probes {
     use super::*;
 
     /// A queue pair on a path that has lost a packet, with `n` WRITEs of two packets under way.

@@ -3,7 +3,7 @@
 use super::admit::{admit, check_presence};
 use super::execute::Executed;
 use super::plan::{Plan, solicitable};
-use super::probe::PROBE_PSNS;
+use super::tail_loss_probe::PROBE_PSNS;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::multi_psn;
@@ -35,7 +35,8 @@ impl Requester {
     /// packet asked has one follow that does, and what the probe repeats is under way already.
     #[inline]
     fn is_stopped(&self) -> bool {
-        let asks = self.probe.alone || self.ack_requests.is_owed() && self.nxt.pos == self.max.pos;
+        let asks = self.tail_loss_probe.alone
+            || self.ack_requests.is_owed() && self.nxt.pos == self.max.pos;
         self.held_back && !(asks && self.max.pos > self.una.pos)
     }
 
@@ -45,7 +46,7 @@ impl Requester {
         if entry.kind == Kind::Local {
             return self.local_may_start(entry);
         }
-        if self.probe.alone && self.awaits_answer() {
+        if self.tail_loss_probe.alone && self.awaits_answer() {
             return false;
         }
         let k = if entry.started() {
@@ -94,7 +95,7 @@ impl Requester {
     /// answered: Linux forgets what lies before a repetition.
     #[inline]
     fn piece(&self, entry: &Entry, k: u32) -> Option<u32> {
-        let most = if self.probe.alone {
+        let most = if self.tail_loss_probe.alone {
             PROBE_PSNS
         } else {
             self.window.packets()
@@ -263,7 +264,7 @@ impl Requester {
 
         let cost = PACKET_OVERHEAD + plan.payload as u64;
         let ack_req = plan.last && !later
-            || self.probe.alone
+            || self.tail_loss_probe.alone
             || !self
                 .ack_requests
                 .may_grow(plan.psns, cost, self.window.bytes());
@@ -299,7 +300,7 @@ impl Requester {
         if self.nxt.pos < self.max.pos {
             sh.counters.retransmitted_packets += 1;
         } else if ack_req {
-            self.probe.sample(self.nxt.pos, now);
+            self.tail_loss_probe.sample(self.nxt.pos, now);
         }
         // Stored twice and not copied: a copy of what was stored just now, in other pieces, waits
         // for the stores.

@@ -1,12 +1,14 @@
-//! Asking early on a path that loses packets.
+//! Tail loss probes (the idea of RFC 8985, 7): asking early on a path that loses packets.
 //!
 //! When the last packet of a burst is lost, or a NAK, or the packet that a NAK asked for, nothing
 //! comes back, and the ACK timeout (67 ms at the usual code 14) would be most of the time that a
 //! transfer takes. Once a path has been seen to lose packets and to recover, the requester
 //! therefore repeats its oldest packet alone after a few round trips without progress, then after
-//! twice as long, and so on up to the ACK timeout. A responder that has it already acknowledges it
-//! again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a peer
-//! that is gone is found out when IBTA says, and on a path that loses nothing there never is one.
+//! twice as long, and so on up to the ACK timeout. (RFC 8985 repeats the newest packet. RC takes
+//! packets in order alone, so only the oldest helps.) A responder that has it already acknowledges
+//! it again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a
+//! peer that is gone is found out when IBTA says, and on a path that loses nothing there never is
+//! one.
 //!
 //! Nothing may have been lost, though: what is under way may lie in a receive buffer behind the
 //! packets of a hundred others. If the answer is about more than the probe, packets behind it have
@@ -34,7 +36,7 @@ pub(super) const PROBE_PSNS: u32 = 8;
 
 /// Whether and when to probe.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Probe {
+pub(super) struct TailLossProbe {
     /// The path loses packets: probing is worth it.
     lossy: bool,
     /// The oldest packet is repeated alone: nothing else leaves before something comes back.
@@ -56,7 +58,7 @@ struct Sent {
     current: usize,
 }
 
-impl Probe {
+impl TailLossProbe {
     /// The packet at `pos` leaves for the first time and asks for an answer.
     #[inline]
     pub(super) fn sample(&mut self, pos: u64, now: Time) {
@@ -95,7 +97,7 @@ impl Requester {
     /// `una` moved by so many packets; `after_loss`: only because packets were sent again.
     pub(super) fn probe_progress(&mut self, packets: u64, after_loss: bool, now: Time) {
         let needless = self
-            .probe
+            .tail_loss_probe
             .sent
             .take()
             .filter(|sent| packets > 1 && sent.nxt.pos > self.nxt.pos);
@@ -103,7 +105,7 @@ impl Requester {
             (self.nxt, self.current) = (sent.nxt, sent.current);
             self.gather = SgCursor::default();
         }
-        let probe = &mut self.probe;
+        let probe = &mut self.tail_loss_probe;
         probe.lossy |= after_loss;
         probe.alone = false;
         if let Some((pos, sent)) = probe.sample
@@ -126,23 +128,28 @@ impl Requester {
 
     /// Starts the wait for a probe, unless it runs or the ACK timeout comes first anyway.
     #[inline]
-    pub(super) fn arm_probe(&mut self, now: Time, sh: &Shared) {
-        if !self.probe.lossy || self.timers.is_set(Timer::Probe) {
+    pub(super) fn arm_tail_loss_probe(&mut self, now: Time, sh: &Shared) {
+        if !self.tail_loss_probe.lossy || self.timers.is_set(Timer::TailLossProbe) {
             return;
         }
-        if ack_timeout_ns(sh.attr.timeout).is_some_and(|timeout| self.probe.wait_ns < timeout) {
-            self.timers.set(Timer::Probe, now.after(self.probe.wait_ns));
+        if ack_timeout_ns(sh.attr.timeout)
+            .is_some_and(|timeout| self.tail_loss_probe.wait_ns < timeout)
+        {
+            self.timers.set(
+                Timer::TailLossProbe,
+                now.after(self.tail_loss_probe.wait_ns),
+            );
         }
     }
 
     /// No progress for a while.
-    pub(super) fn probe_now(&mut self, sh: &Shared) {
+    pub(super) fn send_tail_loss_probe(&mut self, sh: &Shared) {
         if self.awaits_answer() && !self.peer_is_stopped() {
-            self.probe.wait_ns = self.probe.wait_ns.saturating_mul(2);
-            self.probe.alone = true;
+            self.tail_loss_probe.wait_ns = self.tail_loss_probe.wait_ns.saturating_mul(2);
+            self.tail_loss_probe.alone = true;
             // Responses to READs that are under way would have to be told from those to the probe.
-            if self.probe.sent.is_none() && self.pieces.is_empty() {
-                self.probe.sent = Some(Sent {
+            if self.tail_loss_probe.sent.is_none() && self.pieces.is_empty() {
+                self.tail_loss_probe.sent = Some(Sent {
                     nxt: self.nxt,
                     current: self.current,
                 });
