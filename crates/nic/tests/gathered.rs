@@ -1,4 +1,4 @@
-//! What waits in a send queue for company leaves although its program never polls again, and in
+//! What waits in a send queue for a batch leaves although its program never polls again, and in
 //! order.
 
 use crate::environment;

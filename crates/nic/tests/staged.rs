@@ -1,4 +1,4 @@
-//! A short message that waits for company as a packet leaves although its program never polls
+//! A short message that waits for a batch as a packet leaves although its program never polls
 //! again, and in order; so does one that asks for no acknowledge, because its program signals few.
 
 use crate::environment;

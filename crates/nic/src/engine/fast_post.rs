@@ -5,8 +5,8 @@
 //!
 //! A ring takes packets one by one, so there is nothing to wait for: the transport builds the
 //! packet, if nothing of the queue pair waits before it, and the ring has it. Other queue pairs
-//! that want to send have their turns as ever. By the network stack a packet has company, or waits
-//! for it ([`super::doorbell`]), and takes the way of the engine's rounds; but one of few bytes is
+//! that want to send have their turns as ever. Over UDP a packet is one of a batch, or waits
+//! for one ([`super::doorbell`]), and takes the way of the engine's rounds; but one of few bytes is
 //! built at once, and so is any signaled request of one packet that is posted while nothing is
 //! under way: it is dealt with once in place of twice.
 
@@ -200,7 +200,7 @@ pub(crate) enum ShortPost {
     NotThisWay,
     /// It has left.
     Left,
-    /// It is a packet that waits for company. Nobody need be told: the ACK of what is under way, or
+    /// It is a packet that waits for a batch. Nobody need be told: the ACK of what is under way, or
     /// a timer, brings somebody.
     Waits,
     /// It is a packet, and all that wait are to leave.
@@ -220,7 +220,7 @@ pub(crate) enum Ended {
     Waits,
 }
 
-/// Messages of a connection are under way, so that the next one may wait for company behind them.
+/// Messages of a connection are under way, so that the next one may wait for a batch behind them.
 #[inline]
 fn may_join(entry: &QpEntry) -> bool {
     matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_streaming())
@@ -296,7 +296,7 @@ impl Posting<'_> {
             return;
         }
         if self.alone {
-            // What is behind it has company.
+            // What is behind it leaves with it.
             self.fast = false;
             self.built = true;
         } else {

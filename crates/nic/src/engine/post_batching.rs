@@ -37,7 +37,7 @@ impl Engine {
     }
 }
 
-/// What was just posted to this queue pair, whose packets go by memory, may wait for company.
+/// What was just posted to this queue pair, whose packets go by memory, may wait for a batch.
 #[inline]
 fn may_join(
     entry: &mut QpEntry,

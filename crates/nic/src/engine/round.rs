@@ -395,7 +395,7 @@ impl Engine {
         let quantum = Engine::quantum(&self.link, entry);
         let others_wait = self.flow.fairness.others_wait(qpn, now);
         if let QueuePair::Rc(rc) = &mut entry.transport {
-            rc.share_window(others_wait);
+            rc.limit_head_of_line(others_wait);
             let peer = entry.peer.filter(|_| !self.strict);
             rc.send_in_trains(peer.is_some_and(|peer| !self.link.is_by_memory(peer.path)));
         }

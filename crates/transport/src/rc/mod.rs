@@ -464,9 +464,9 @@ impl Rc {
         }
     }
 
-    /// Others wait behind what this queue pair has under way, or not: it has less of it then.
-    pub fn share_window(&mut self, shared: bool) {
-        self.requester.share_window(shared);
+    /// Whether others wait behind what this queue pair has under way. If so, its window is limited.
+    pub fn limit_head_of_line(&mut self, others_wait: bool) {
+        self.requester.limit_head_of_line(others_wait);
     }
 
     /// Several packets cost little more than one by the way that they take, or each the same: short

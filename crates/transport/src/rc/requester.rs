@@ -333,8 +333,8 @@ impl Requester {
         self.window = Window::open(sh);
     }
 
-    pub(crate) fn share_window(&mut self, shared: bool) {
-        self.window.share(shared);
+    pub(crate) fn limit_head_of_line(&mut self, others_wait: bool) {
+        self.window.limit_head_of_line(others_wait);
     }
 
     pub(crate) fn send_in_trains(&mut self, trains: bool) {

@@ -1,4 +1,4 @@
-//! When what was posted may wait for company.
+//! Doorbell batching: when what was posted may wait for more to leave with.
 //!
 //! On a socket a packet of its own costs ten times what it costs in a batch. A program that keeps
 //! many short messages under way posts them one by one, and waits for none of them: so while
@@ -69,7 +69,7 @@ pub(crate) struct Posted {
     pub(crate) bytes: u64,
 }
 
-/// What waits for company in an engine, and how that went so far.
+/// What waits in an engine for a batch, and how that went so far.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Batcher {
     posts: usize,

@@ -1,4 +1,4 @@
-//! What waits for company, and for how long: posts, ACKs, WRITEs without packets.
+//! What waits to be done in a batch, and for how long: posts, ACKs, WRITEs without packets.
 
 pub(in crate::engine) mod ack_coalescing;
 pub(in crate::engine) mod ack_piggyback;

@@ -1,5 +1,5 @@
-//! When short RDMA WRITEs and READs that need no packets wait for company, so that several are done
-//! in one system call.
+//! When short RDMA WRITEs and READs that need no packets wait for more of them, so that several are
+//! done in one system call.
 //!
 //! As with packets ([`crate::engine::doorbell`]), but nobody waits who might be alone: only what
 //! comes so soon after what was posted before it to the same queue pair, and several times so, that

@@ -32,7 +32,7 @@ use crate::{Device, PacketSink, SendOp, Status};
 /// some fifty.
 const PART: u32 = 1024 * 1024;
 /// The same while others wait.
-const PART_SHARED: u32 = 64 * 1024;
+const PART_WHILE_OTHERS_WAIT: u32 = 64 * 1024;
 
 /// What is asked of the peer: a WRITE, else a READ; where, under which key.
 fn target(op: &SendOp) -> Option<(bool, u64, u32)> {
@@ -141,8 +141,8 @@ impl Requester {
         let Some(entry) = self.queue.front() else {
             return Ok(Executed::No);
         };
-        let part = if self.window.is_shared() {
-            PART_SHARED
+        let part = if self.window.is_head_of_line_limited() {
+            PART_WHILE_OTHERS_WAIT
         } else {
             PART
         };
@@ -184,7 +184,8 @@ impl Requester {
         let Some(entry) = self.queue.front_mut() else {
             return false;
         };
-        if entry.len > PART_SHARED || !entry.checked && admit(entry, sh, device).is_err() {
+        if entry.len > PART_WHILE_OTHERS_WAIT || !entry.checked && admit(entry, sh, device).is_err()
+        {
             return false;
         }
         entry.checked = true;

@@ -64,7 +64,11 @@ impl Requester {
             Kind::Read | Kind::Atomic | Kind::Confirmed => {
                 // Responses share the way back and our receive buffer; one request may always go.
                 // What is asked for ahead keeps the responder busy, and others waiting.
-                let ahead = if self.window.is_shared() { 1 } else { 2 };
+                let ahead = if self.window.is_head_of_line_limited() {
+                    1
+                } else {
+                    2
+                };
                 if k == 0 && self.trains.holds(entry.len) {
                     return false;
                 }

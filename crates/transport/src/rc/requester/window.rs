@@ -12,11 +12,10 @@ use crate::rc::Shared;
 /// of what the peer's kernel needs to queue it.
 pub(super) const PACKET_OVERHEAD: u64 = 64;
 
-/// The part of its limit that is left to a window that has company. More than what is under way
-/// before an ACK is asked for (a quarter), or a sender that is given company would wait for one
-/// that nobody sends.
-const SHARE: u64 = 3;
-const OF: u64 = 8;
+/// The head-of-line limit: eighths of its own limit that a window has while others wait behind what
+/// is under way. They must be more than a quarter. An ACK is asked for after a quarter, and with
+/// less the sender would wait for an ACK that nobody sends.
+const HEAD_OF_LINE_EIGHTHS: u64 = 3;
 
 /// Packets that are worth being under way on a path that loses.
 const FEWEST_PACKETS: u64 = 8;
@@ -29,7 +28,7 @@ pub(super) struct Window {
     limit: u64,
     packet: u64,
     /// Others wait behind what is under way.
-    shared: bool,
+    others_wait: bool,
     /// What is open of it.
     bytes: u64,
 }
@@ -41,7 +40,7 @@ impl Window {
             trusted: limit,
             limit,
             packet: u64::from(sh.mtu) + PACKET_OVERHEAD,
-            shared: false,
+            others_wait: false,
             bytes: limit,
         }
     }
@@ -51,22 +50,22 @@ impl Window {
         self.bytes
     }
 
-    /// Others have something to send by the same way, or have not any more.
-    pub(super) fn share(&mut self, shared: bool) {
-        if self.shared != shared {
-            self.shared = shared;
+    /// Whether others have something to send by the same way.
+    pub(super) fn limit_head_of_line(&mut self, others_wait: bool) {
+        if self.others_wait != others_wait {
+            self.others_wait = others_wait;
             self.fit();
         }
     }
 
-    pub(super) fn is_shared(&self) -> bool {
-        self.shared
+    pub(super) fn is_head_of_line_limited(&self) -> bool {
+        self.others_wait
     }
 
     fn fit(&mut self) {
-        let share = self.limit * SHARE / OF;
-        self.bytes = if self.shared {
-            self.trusted.min(share.max(self.floor()))
+        let head_of_line_limit = self.limit * HEAD_OF_LINE_EIGHTHS / 8;
+        self.bytes = if self.others_wait {
+            self.trusted.min(head_of_line_limit.max(self.floor()))
         } else {
             self.trusted
         };
@@ -120,7 +119,7 @@ mod tests {
             trusted: bytes,
             limit: bytes,
             packet: 1000,
-            shared: false,
+            others_wait: false,
             bytes,
         }
     }
@@ -159,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn company_takes_a_part_and_gives_it_back() {
+    fn the_head_of_line_limit_takes_a_part_and_gives_it_back() {
         let mut window = of(32_000);
-        window.share(true);
+        window.limit_head_of_line(true);
         assert_eq!((window.bytes(), window.packets()), (12_000, 12));
         // One that is smaller for its losses stays as it is.
         window.shrink();
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!(window.bytes(), 8_000);
         window.grow(64_000);
         assert_eq!(window.bytes(), 12_000);
-        window.share(false);
+        window.limit_head_of_line(false);
         assert_eq!(window.bytes(), 16_000);
     }
 
