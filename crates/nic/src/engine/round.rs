@@ -228,7 +228,9 @@ impl Engine {
                 let before = entry.requests();
                 let (transport, mut device) = lend(entry, &self.memory, &self.srqs);
                 transport.handle_timeout(now, &mut device);
-                let lost = entry.requests().silences > before.silences && !before.is_silent();
+                let lost = entry.requests().consecutive_ack_timeouts
+                    > before.consecutive_ack_timeouts
+                    && !before.is_silent();
                 let overrun =
                     incast_group::lost(entry, &self.link, &mut self.timers.incast, now, lost);
                 settle(entry, &mut self.ready, &mut self.timers);

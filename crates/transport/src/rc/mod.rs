@@ -518,8 +518,8 @@ impl Rc {
     }
 
     /// ACK timeouts since there was progress.
-    pub fn silences(&self) -> u32 {
-        self.requester.silences
+    pub fn consecutive_ack_timeouts(&self) -> u32 {
+        self.requester.consecutive_ack_timeouts
     }
 
     /// An answer is awaited, in time for the ACK timeout: also where what is under way is asked

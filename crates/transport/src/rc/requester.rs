@@ -283,7 +283,7 @@ pub(crate) struct Requester {
     tail_loss_probe: TailLossProbe,
     retries: Retries,
     /// ACK timeouts since there was progress.
-    pub(super) silences: u32,
+    pub(super) consecutive_ack_timeouts: u32,
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
     peer: Peer,
@@ -496,7 +496,7 @@ impl Requester {
         let packets = self.una.pos - before.pos;
         self.probe_progress(packets, self.retries.used(&sh.attr), now);
         self.retries = Retries::full(&sh.attr);
-        self.silences = 0;
+        self.consecutive_ack_timeouts = 0;
         self.peer_answers();
         self.restart_timers(now, sh);
     }

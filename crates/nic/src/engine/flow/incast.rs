@@ -112,7 +112,7 @@ pub(crate) struct Requests {
     /// Something may leave.
     pub(crate) may_leave: bool,
     /// ACK timeouts since there was progress.
-    pub(crate) silences: u32,
+    pub(crate) consecutive_ack_timeouts: u32,
     /// Grows with each packet that is acknowledged.
     pub(crate) acknowledged: u64,
     /// It is in ERR: nothing is acknowledged any more.
@@ -125,7 +125,7 @@ impl Requests {
     /// It has been silent for so long that it neither counts nor waits.
     #[inline]
     pub(in crate::engine) fn is_silent(&self) -> bool {
-        self.silences >= SILENT
+        self.consecutive_ack_timeouts >= SILENT
     }
 }
 

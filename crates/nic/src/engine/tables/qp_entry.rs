@@ -155,7 +155,7 @@ impl QpEntry {
             QueuePair::Rc(rc) => Requests {
                 awaits: rc.awaits_answer(),
                 may_leave: rc.may_request(),
-                silences: rc.silences(),
+                consecutive_ack_timeouts: rc.consecutive_ack_timeouts(),
                 acknowledged: rc.acknowledged(),
                 failed: rc.is_error(),
                 timeout_ns: ack_timeout_ns(self.attr.timeout).unwrap_or(0),

@@ -96,12 +96,12 @@ impl Requester {
     /// How long to wait for an answer now.
     pub(super) fn patience_ns(&self, sh: &Shared) -> Option<u64> {
         let once = ack_timeout_ns(sh.attr.timeout)?;
-        if self.silences == 0 {
+        if self.consecutive_ack_timeouts == 0 {
             return Some(once);
         }
         // QPNs are dense: their lowest bits differ most.
         let part = u64::from(sh.attr.qpn.reverse_bits() >> (u32::BITS - PARTS.ilog2()));
-        Some((once << self.silences.min(MOST_DOUBLINGS)) - once / PARTS * part)
+        Some((once << self.consecutive_ack_timeouts.min(MOST_DOUBLINGS)) - once / PARTS * part)
     }
 
     /// The peer stays silent: everything from the oldest unacknowledged packet is sent again.
@@ -126,8 +126,8 @@ impl Requester {
         sh.counters.timeouts += 1;
         self.note_retry(Some(now), self.patience_ns(sh).unwrap_or(0), sh);
         self.retries.take(vendor_err::TIMEOUT)?;
-        self.window.collapse(self.silences);
-        self.silences += 1;
+        self.window.collapse(self.consecutive_ack_timeouts);
+        self.consecutive_ack_timeouts += 1;
         self.gap = None;
         self.resend_from_oldest(sh);
         Ok(())

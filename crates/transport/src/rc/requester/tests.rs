@@ -687,7 +687,10 @@ mod tail_loss_probes {
             f.fire_timer();
             assert_eq!(f.poll().len(), 0);
         }
-        assert_eq!((f.rc.counters().timeouts, f.rc.silences()), (2, 1));
+        assert_eq!(
+            (f.rc.counters().timeouts, f.rc.consecutive_ack_timeouts()),
+            (2, 1)
+        );
         assert_eq!(f.now, start.after(4096 << 10));
         f.rc.hold_back(false);
         assert_eq!(f.poll().len(), 4);

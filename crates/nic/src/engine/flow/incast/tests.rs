@@ -10,7 +10,7 @@ const MS: u64 = 1_000_000;
 const IDLE: Requests = Requests {
     awaits: false,
     may_leave: false,
-    silences: 0,
+    consecutive_ack_timeouts: 0,
     acknowledged: 0,
     failed: false,
     timeout_ns: 0,
@@ -29,7 +29,7 @@ const STREAMS: Requests = Requests {
 };
 /// Its ACK timer has just ended.
 const LOST: Requests = Requests {
-    silences: 1,
+    consecutive_ack_timeouts: 1,
     ..WANTS
 };
 
@@ -233,7 +233,7 @@ fn grows_by_one_each_time_all_are_answered() {
 fn who_is_silent_for_long_neither_counts_nor_waits() {
     let (mut incast, mut places) = group(1, 40);
     let silent = Requests {
-        silences: SILENT,
+        consecutive_ack_timeouts: SILENT,
         ..AWAITS
     };
     for place in &mut places {
