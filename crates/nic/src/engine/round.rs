@@ -1,4 +1,9 @@
 //! One round of the engine: packets come in, timers fire, packets leave.
+//!
+//! Queue pairs that have something to send are scheduled as in deficit round robin (DRR, Shreedhar
+//! and Varghese): each has its *turn*, one after the other, and builds a *quantum* of bytes in it.
+//! There is no deficit counter. The packet that crosses the quantum still leaves, and nothing is
+//! carried over.
 
 use rnic_link::{Look, QuickPoll, RoceLink};
 use rnic_settings::ablation::{self, Policy};
@@ -10,8 +15,8 @@ use super::receive_horizon::POSTS;
 use super::{Engine, fast_reply, incast_group, lend, schedule, settle};
 use crate::engine::QpEntry;
 
-/// Bytes of packets one queue pair may build before the next has its turn, or a little less: see
-/// [`Engine::quantum`].
+/// The quantum, bytes of packets. Where packets leave in batches [`Engine::quantum`] gives a whole
+/// batch, which is a little less.
 const QUANTUM: usize = 64 * 1024;
 /// Bytes that are sent before the next turn, whoever has it.
 const FULL: usize = 48 * 1024;
@@ -315,8 +320,8 @@ impl Engine {
         }
     }
 
-    /// What a queue pair may build in a turn: of full packets, as many as one system call takes.
-    /// One more would cost another.
+    /// The quantum of a queue pair, bytes: of full packets, as many as one system call takes. One
+    /// more would cost another.
     #[inline]
     fn quantum(link: &RoceLink, entry: &QpEntry) -> usize {
         let (QueuePair::Rc(_), Some(peer), Some(mtu)) =

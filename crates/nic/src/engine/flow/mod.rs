@@ -1,4 +1,4 @@
-//! Who has to wait for whom: turns, incast, receivers that do not keep up.
+//! Who has to wait for whom: short messages beside bulk, incast, receivers that do not keep up.
 
 pub(in crate::engine) mod fairness;
 pub(in crate::engine) mod incast;
