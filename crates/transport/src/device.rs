@@ -158,38 +158,38 @@ pub struct OneSided<'a> {
     pub ends: bool,
 }
 
-/// Some bytes of this process's memory, for [`PacketSink::point`].
+/// Some bytes of this process's memory (`struct iovec`), for [`PacketSink::point`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct IoVec {
     /// Address of the first.
     pub at: u64,
     /// Bytes.
     pub len: u64,
 }
 
-/// A list of pieces.
+/// A list of them: where the bytes of a scatter/gather list are, without its keys.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pieces {
-    list: [Piece; Pieces::MOST],
+pub struct IoVecs {
+    list: [IoVec; IoVecs::MOST],
     count: usize,
 }
 
-impl Pieces {
-    /// Pieces at most.
+impl IoVecs {
+    /// Entries at most.
     pub const MOST: usize = 16;
 
     /// Adds one; false: there is no room.
-    pub fn push(&mut self, piece: Piece) -> bool {
+    pub fn push(&mut self, entry: IoVec) -> bool {
         let Some(place) = self.list.get_mut(self.count) else {
             return false;
         };
-        *place = piece;
+        *place = entry;
         self.count += 1;
         true
     }
 
     /// All of them.
-    pub fn as_slice(&self) -> &[Piece] {
+    pub fn as_slice(&self) -> &[IoVec] {
         &self.list[..self.count]
     }
 }
@@ -231,7 +231,7 @@ pub trait Device {
         _list: &[Sge],
         _offset: u64,
         _len: u64,
-        _pieces: &mut Pieces,
+        _iov: &mut IoVecs,
     ) -> bool {
         false
     }
@@ -447,9 +447,9 @@ pub trait PacketSink {
     fn most_pointed(&self) -> usize {
         0
     }
-    /// Room for the headers of a packet whose payload the peer copies from `pieces`; else as
+    /// Room for the headers of a packet whose payload the peer copies from `iov`; else as
     /// [`PacketSink::packet`].
-    fn point(&mut self, _headers: usize, _mtu: PathMtu, _pieces: &[Piece]) -> Option<&mut [u8]> {
+    fn point(&mut self, _headers: usize, _mtu: PathMtu, _iov: &[IoVec]) -> Option<&mut [u8]> {
         None
     }
     /// [`PacketSink::packet`] for a row of packets of the same length, at most so many: `build`

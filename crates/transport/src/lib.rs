@@ -32,8 +32,8 @@ pub mod work;
 pub use completion::{Completion, CompletionOpcode, Immediate, NetworkHeader, Status};
 pub use counters::{ByOperation, Counters, Traffic};
 pub use device::{
-    AtomicOp, BindFault, Device, Load, LocalFault, Misplaced, OneSided, PacketSink, Pd, Piece,
-    Pieces, QpEvent, RemoteAccess, RemoteFault,
+    AtomicOp, BindFault, Device, IoVec, IoVecs, Load, LocalFault, Misplaced, OneSided, PacketSink,
+    Pd, QpEvent, RemoteAccess, RemoteFault,
 };
 pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
 pub use fifo::Fifo;

@@ -1,6 +1,6 @@
 //! Where packets of one `poll_transmit` go.
 
-use crate::{Address, Load, PacketSink, Pieces};
+use crate::{Address, IoVecs, Load, PacketSink};
 use rnic_wire::PathMtu;
 
 /// What an operation that needs no packets costs of a budget beside its bytes: they are copied
@@ -111,9 +111,9 @@ impl<'a, S: PacketSink> Output<'a, S> {
         &mut self,
         headers: usize,
         mtu: PathMtu,
-        pieces: &Pieces,
+        iov: &IoVecs,
     ) -> Option<&mut [u8]> {
-        self.take(headers, |sink| sink.point(headers, mtu, pieces.as_slice()))
+        self.take(headers, |sink| sink.point(headers, mtu, iov.as_slice()))
     }
 
     /// [`PacketSink::send_short`].

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rnic_link::{GrantName, Reach, Request};
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Device, Evidence, Fifo,
-    LocalFault, Misplaced, OneSided, Pd, Pieces, Placement, QpEvent, RecvWqe, RemoteAccess,
-    RemoteFault, Sge, Status,
+    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Device, Evidence, Fifo, IoVecs,
+    LocalFault, Misplaced, OneSided, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
+    Sge, Status,
 };
 
 use crate::engine::tables::remote_srq::RemoteSrq;
@@ -133,8 +133,8 @@ impl Device for DeviceView<'_> {
             .map_err(|fault| self.local(pd, (lkey, addr, length), false, fault))
     }
 
-    fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, pieces: &mut Pieces) -> bool {
-        let located = self.reach.is_some() && self.memory.locate(pd, list, (offset, len), pieces);
+    fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, iov: &mut IoVecs) -> bool {
+        let located = self.reach.is_some() && self.memory.locate(pd, list, (offset, len), iov);
         *self.pointed |= located;
         located
     }

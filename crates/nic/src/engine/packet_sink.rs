@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use rnic_link::{MOST_PIECES, MOST_POINTED, PathId, Received, RoceLink};
 use rnic_sys::process::Span;
-use rnic_transport::{Address, Load, PacketSink, Piece, Pieces};
+use rnic_transport::{Address, IoVec, IoVecs, Load, PacketSink};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
 use rnic_wire::{Gid, Grh, ICRC_LEN, PathMtu, UdPrefix, pad_len};
 
@@ -27,7 +27,7 @@ pub(super) struct PathSink<'a> {
     pub(super) local_pause: Option<&'a mut LocalPause>,
 }
 
-const _: () = assert!(Pieces::MOST <= MOST_PIECES, "a list of pieces fits");
+const _: () = assert!(IoVecs::MOST <= MOST_PIECES, "a list fits");
 
 /// Leads nowhere: the link loses and counts what goes there.
 const NOWHERE: PathId = PathId(u32::MAX);
@@ -108,12 +108,12 @@ impl PacketSink for PathSink<'_> {
         if may { MOST_POINTED } else { 0 }
     }
 
-    fn point(&mut self, headers: usize, mtu: PathMtu, pieces: &[Piece]) -> Option<&mut [u8]> {
+    fn point(&mut self, headers: usize, mtu: PathMtu, iov: &[IoVec]) -> Option<&mut [u8]> {
         let mut spans = [Span::EMPTY; MOST_PIECES];
-        for (span, piece) in spans.iter_mut().zip(pieces) {
-            *span = Span::new(piece.at as usize, piece.len as usize);
+        for (span, entry) in spans.iter_mut().zip(iov) {
+            *span = Span::new(entry.at as usize, entry.len as usize);
         }
-        let spans = spans.get(..pieces.len())?;
+        let spans = spans.get(..iov.len())?;
         let room = self
             .link
             .point(self.path?, headers, (self.qpn, mtu), spans)?;

@@ -1,7 +1,7 @@
 //! Payload that goes from memory right to where the link wants it, without a packet in between.
 
 use rnic_link::Vacant;
-use rnic_transport::{Load, Pieces, RemoteAccess};
+use rnic_transport::{IoVecs, Load, RemoteAccess};
 
 use super::MemoryTable;
 use super::copies::{Backing, Place};
@@ -10,7 +10,7 @@ use super::grants::grant_remote;
 /// Granted bytes, in order. They are those of the table, which is borrowed as long as they are
 /// known.
 pub(crate) struct Loaded<'t> {
-    places: [(Place, usize); Pieces::MOST],
+    places: [(Place, usize); IoVecs::MOST],
     count: usize,
     _table: &'t MemoryTable,
 }
@@ -25,7 +25,7 @@ impl MemoryTable {
             backing: Backing::Null,
         };
         let mut loaded = Loaded {
-            places: [(nothing, 0); Pieces::MOST],
+            places: [(nothing, 0); IoVecs::MOST],
             count: 0,
             _table: self,
         };

@@ -3,7 +3,7 @@
 
 use rnic_link::{Reach, Request, Whole};
 use rnic_sys::process::Span;
-use rnic_transport::{LocalFault, OneSided, Pd, Piece, Pieces, SendData, Sge};
+use rnic_transport::{IoVec, IoVecs, LocalFault, OneSided, Pd, SendData, Sge};
 
 use super::copies::Backing;
 use super::{Access, MemoryTable};
@@ -105,9 +105,9 @@ impl MemoryTable {
 
     /// Where bytes of `list` are, for a peer that copies them. False: not all of them in few pieces
     /// of memory that is reached directly.
-    pub(crate) fn locate(&self, pd: Pd, list: &[Sge], range: (u64, u64), out: &mut Pieces) -> bool {
-        let piece = |at, len| Piece { at: at as u64, len };
-        let mut push = |at, len| out.push(piece(at, len)).then_some(());
+    pub(crate) fn locate(&self, pd: Pd, list: &[Sge], range: (u64, u64), out: &mut IoVecs) -> bool {
+        let entry = |at, len| IoVec { at: at as u64, len };
+        let mut push = |at, len| out.push(entry(at, len)).then_some(());
         self.walk(pd, list, range, false, &mut push).is_some()
     }
 

@@ -13,7 +13,7 @@
 //!   happened.
 
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, Device, LocalFault, Misplaced, Pd, Piece, Pieces,
+    AtomicOp, BindFault, BindWindow, Completion, Device, IoVec, IoVecs, LocalFault, Misplaced, Pd,
     Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
 };
 use std::collections::{HashMap, VecDeque};
@@ -374,7 +374,7 @@ impl Device for QpDevice<'_> {
         Ok(())
     }
 
-    fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, pieces: &mut Pieces) -> bool {
+    fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, iov: &mut IoVecs) -> bool {
         let (mut skip, mut left) = (offset, len);
         for sge in list {
             let before = skip.min(u64::from(sge.length));
@@ -388,7 +388,7 @@ impl Device for QpDevice<'_> {
             }
             left -= len;
             let allowed = self.memory.local(pd, sge.lkey, addr, len, false).is_ok();
-            if !allowed || !pieces.push(Piece { at: addr, len }) {
+            if !allowed || !iov.push(IoVec { at: addr, len }) {
                 return false;
             }
         }

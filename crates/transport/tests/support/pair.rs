@@ -10,7 +10,7 @@ use super::accent::Accent;
 use super::memory::{Memory, QpDevice, Queues};
 use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{
-    AckRequest, Address, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
+    AckRequest, Address, Counters, IoVec, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
 };
 use rnic_wire::{MAX_HEADER_LEN, Packet, PathMtu, Usual, pad_len};
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ pub struct Batch {
     /// So much may be pointed at in a packet; if not 0, it goes by memory.
     pub most_pointed: usize,
     /// Packets that point, by place: bytes of headers, and where the payload is.
-    pub pointed: Vec<(usize, usize, Vec<Piece>)>,
+    pub pointed: Vec<(usize, usize, Vec<IoVec>)>,
 }
 
 impl Batch {
@@ -48,11 +48,11 @@ impl Batch {
 
     /// Copies what packets point at, so that they look like others.
     pub fn follow(&mut self, memory: &Memory) {
-        for (place, headers, pieces) in self.pointed.drain(..) {
+        for (place, headers, iov) in self.pointed.drain(..) {
             let packet = &mut self.packets[place];
             packet.truncate(headers);
-            for piece in pieces {
-                packet.extend_from_slice(memory.at(piece.at, piece.len));
+            for entry in iov {
+                packet.extend_from_slice(memory.at(entry.at, entry.len));
             }
             let pad = pad_len(packet.len() - headers);
             assert_eq!(packet[1] & 0x30, 0, "nothing is padded");
@@ -96,12 +96,12 @@ impl PacketSink for Batch {
         self.most_pointed
     }
 
-    fn point(&mut self, headers: usize, _: PathMtu, pieces: &[Piece]) -> Option<&mut [u8]> {
-        let len = pieces.iter().map(|piece| piece.len as usize).sum::<usize>();
+    fn point(&mut self, headers: usize, _: PathMtu, iov: &[IoVec]) -> Option<&mut [u8]> {
+        let len = iov.iter().map(|entry| entry.len as usize).sum::<usize>();
         assert!((1..=self.most_pointed).contains(&len), "{len} bytes");
         let place = self.packets.len();
         self.packet(headers + len)?;
-        self.pointed.push((place, headers, pieces.to_vec()));
+        self.pointed.push((place, headers, iov.to_vec()));
         Some(&mut self.packets[place][..headers])
     }
 

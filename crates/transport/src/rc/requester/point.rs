@@ -15,7 +15,7 @@ use super::plan::{Plan, solicitable};
 use super::{Entry, Kind, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
-use crate::{Device, PacketSink, Pieces, SendData, SendOp, Time};
+use crate::{Device, IoVecs, PacketSink, SendData, SendOp, Time};
 use rnic_wire::{Bth, Ext, Opcode, emit, header_len};
 
 /// Shorter ones are copied faster than the peer gets at them.
@@ -71,18 +71,12 @@ impl Requester {
         if !entry.checked {
             admit(entry, sh, device)?;
         }
-        let mut pieces = Pieces::default();
-        if !device.locate(
-            sh.attr.pd,
-            list,
-            plan.offset,
-            plan.payload as u64,
-            &mut pieces,
-        ) {
+        let mut iov = IoVecs::default();
+        if !device.locate(sh.attr.pd, list, plan.offset, plan.payload as u64, &mut iov) {
             return Ok(None);
         }
         let opcode = Opcode::new(sh.attr.role.service(), plan.operation);
-        let Some(buf) = out.point(header_len(opcode), sh.attr.mtu, &pieces) else {
+        let Some(buf) = out.point(header_len(opcode), sh.attr.mtu, &iov) else {
             return Ok(Some(false));
         };
         let bth = Bth {
