@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Result;
 
 /// Longer than anything here takes, on a busy machine too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often an end is looked for: seldom enough not to be in the way.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -45,7 +45,7 @@ impl Running {
 
     /// Waits until it listens on the TCP port.
     pub fn wait_for_listener(&mut self, port: u16) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HANG_TIMEOUT;
         // As in proc_net_tcp(5): number, local address:port, remote address:port, state (0A is
         // LISTEN).
         let wanted = format!(":{port:04X}");
@@ -75,7 +75,7 @@ impl Running {
 
     /// Waits until something is true of it that it does by itself.
     pub fn wait_until(&mut self, ready: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HANG_TIMEOUT;
         while !ready() {
             if self.ended()? || Instant::now() > deadline {
                 let output = self.output(Instant::now())?;
@@ -152,7 +152,7 @@ impl Output {
 
 /// The client's output, when both went well; the server may be one that has to be ended.
 pub fn finish(mut server: Running, mut client: Running, endless: bool) -> Result<String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HANG_TIMEOUT;
     let client = client.output(deadline)?;
     let grace = Duration::from_secs(if client.ok { 10 } else { 1 });
     let now = Instant::now();

@@ -18,7 +18,7 @@ use crate::{Result, stats, tables};
 use rnic_programs::place::free_port;
 
 /// Longer than anything here takes when it does not hang.
-const PATIENCE: Duration = Duration::from_secs(8);
+const HANG_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A load of valkey-benchmark.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ fn processor(seconds: f64, count: f64) -> Figure {
 /// What a program prints.
 pub fn say(command: Command) -> Result<String> {
     let mut running = Running::start(command, Stdio::null())?;
-    let output = running.output(Instant::now() + PATIENCE)?;
+    let output = running.output(Instant::now() + HANG_TIMEOUT)?;
     match output.ok {
         true => Ok(output.stdout),
         false => Err(output.complaint().into()),
@@ -348,7 +348,7 @@ pub fn curl(setting: &Setting, bytes: u32, over: Over) -> Result<Vec<Figure>> {
         Ok(client)
     };
     // Over rsockets it has no port that could be looked up: the first request says when it listens.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HANG_TIMEOUT;
     while let Err(error) = say(fetch(1)?) {
         if Instant::now() > deadline || server.ended()? {
             return Err(error);

@@ -12,7 +12,7 @@
 //! use rnic::exchange::Exchange;
 //! use rnic::{Context, Rc, RemoteMemory, SendRequest};
 //!
-//! const PATIENCE: Duration = Duration::from_secs(10);
+//! const TIMEOUT: Duration = Duration::from_secs(10);
 //!
 //! fn side(mut exchange: Exchange, writes: bool) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //!     let context = Context::open()?;
@@ -26,7 +26,7 @@
 //!     let qp = prepared.handshake(remote)?;
 //!     if writes {
 //!         qp.post(SendRequest::write_inline(b"hello", theirs.slice(0, 5)?))?;
-//!         cq.wait(PATIENCE)?.ok()?;
+//!         cq.wait(TIMEOUT)?.ok()?;
 //!     }
 //!     // After the barrier the other side has come as far: the data is there, and nobody takes its memory away too early.
 //!     exchange.barrier()?;
@@ -43,7 +43,7 @@
 //!     // In a program of its own: a fixed port, and the client is told host and port.
 //!     side(Exchange::listen("127.0.0.1:0", |addr| tell.send(addr).expect("the client waits"))?, false)
 //! });
-//! side(Exchange::connect(told.recv()?, PATIENCE)?, true).map_err(|e| e.to_string())?;
+//! side(Exchange::connect(told.recv()?, TIMEOUT)?, true).map_err(|e| e.to_string())?;
 //! server.join().expect("no panic").map_err(|e| e.to_string())?;
 //! # Ok(())
 //! # }

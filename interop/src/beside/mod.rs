@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How long one measurement may take. The longest take 40 seconds in slow hours; what takes so much
 /// longer hangs, as Soft-RoCE of Linux 6.12 does now and then by events, and has no number.
-const PATIENCE: Duration = Duration::from_secs(120);
+const MEASUREMENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

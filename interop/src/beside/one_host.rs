@@ -1,7 +1,7 @@
 //! Two processes of one host.
 
 use super::plan::Measure;
-use super::{Contestant, PATIENCE, table};
+use super::{Contestant, MEASUREMENT_TIMEOUT, table};
 use crate::lab::{End, Family, Lab};
 use crate::pair::{LONG, port, try_finish};
 use rnic_programs::process::Process;
@@ -34,7 +34,7 @@ pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
         let began = Instant::now();
         let mut client = command(&lab, job, who, what, port);
         client.arg("127.0.0.1");
-        let outcome = try_finish(server, Process::spawn(client), began, PATIENCE)?;
+        let outcome = try_finish(server, Process::spawn(client), began, MEASUREMENT_TIMEOUT)?;
         let number = what.read(&outcome.client.stdout);
         number
             .filter(|_| outcome.client.ok())

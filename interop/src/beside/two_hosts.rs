@@ -4,7 +4,7 @@
 //! what to start, "ready" when it listens, and another line of JSON when it has ended.
 
 use super::plan::Measure;
-use super::{Contestant, PATIENCE, table};
+use super::{Contestant, MEASUREMENT_TIMEOUT, table};
 use crate::lab::{self, End};
 use crate::pair::{LONG, port};
 use rnic_programs::process::Process;
@@ -203,7 +203,7 @@ fn one(
         .arg(Host::Server.address(who.end));
     let mut client = Process::spawn(command);
     // Whoever looked now and then would take the one processor from it.
-    let ok = client.ends_within(PATIENCE) && !client.failed();
+    let ok = client.ends_within(MEASUREMENT_TIMEOUT) && !client.failed();
     let _ = writeln!(&stream, "ended");
     let ended: Ended = serde_json::from_str(&line()?).map_err(|error| error.to_string())?;
     let output = client.output();

@@ -155,10 +155,10 @@ impl Table {
 }
 
 /// A fork may have left the lock taken for ever: then nothing is known of any set.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ORPHANED_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn lock_soon() -> Option<MutexGuard<'static, Table>> {
-    rnic_nic::within(PATIENCE, || TABLE.try_lock())
+    rnic_nic::within(ORPHANED_LOCK_TIMEOUT, || TABLE.try_lock())
 }
 
 /// A channel was made that has this descriptor.

@@ -13,7 +13,7 @@ use rnic::{
 };
 
 use super::bulk::Bulk;
-use super::waiting::PATIENCE;
+use super::waiting::PEER_TIMEOUT;
 use crate::platform::failure::{Failure, Result};
 
 /// The second process, started by the first and connected to it by pipes. Killed when dropped.
@@ -199,12 +199,12 @@ impl Station {
 
     /// The next send completion, which must be a success.
     pub fn sent(&self) -> Result<rnic::Completion> {
-        Ok(self.send_cq.wait(PATIENCE)?.ok()?)
+        Ok(self.send_cq.wait(PEER_TIMEOUT)?.ok()?)
     }
 
     /// The next receive completion, which must be a success.
     pub fn received(&self) -> Result<rnic::Completion> {
-        Ok(self.recv_cq.wait(PATIENCE)?.ok()?)
+        Ok(self.recv_cq.wait(PEER_TIMEOUT)?.ok()?)
     }
 }
 

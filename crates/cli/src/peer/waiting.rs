@@ -8,7 +8,7 @@ use rnic::{Completion, CompletionQueue};
 use crate::platform::failure::Result;
 
 /// Nothing here takes so long unless something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Longer than any gap in an undisturbed test: a side that waits for so long is no longer
 /// measuring.
@@ -23,7 +23,7 @@ pub fn wait_for_peer<T>(
     loop {
         match wait()? {
             Some(found) => return Ok(found),
-            None if exchange.is_closed() => return Err(rnic::Error::Timeout(PATIENCE).into()),
+            None if exchange.is_closed() => return Err(rnic::Error::Timeout(PEER_TIMEOUT).into()),
             None => {}
         }
     }
@@ -39,7 +39,7 @@ pub fn in_time<T>(waited: rnic::Result<T>) -> Result<Option<T>> {
 
 /// Polls hard: a sleeping side measures the wake-up.
 pub fn poll_hard(cq: &CompletionQueue) -> rnic::Result<Completion> {
-    cq.wait_spinning(SPIN, PATIENCE)
+    cq.wait_spinning(SPIN, PEER_TIMEOUT)
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
                     *there = None;
                 }
                 match count < until {
-                    true => in_time(Err(rnic::Error::Timeout(PATIENCE))),
+                    true => in_time(Err(rnic::Error::Timeout(PEER_TIMEOUT))),
                     false => in_time(Ok(count)),
                 }
             });

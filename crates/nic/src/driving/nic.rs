@@ -307,8 +307,8 @@ pub fn shutdown() {
     };
     let _still = handle.shared.shards.end_growth();
     for shard in handle.shared.shards.iter() {
-        let patience = std::time::Duration::from_millis(50);
-        if let Some(mut engine) = shard.engine.try_lock_for(patience) {
+        let timeout = std::time::Duration::from_millis(50);
+        if let Some(mut engine) = shard.engine.try_lock_for(timeout) {
             engine.round(false);
             // What arrives from now on finds no memory.
             engine.memory.clear();

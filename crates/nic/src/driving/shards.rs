@@ -181,7 +181,7 @@ impl Shards {
 
     /// For the end of the device: no more are opened, if that can be had soon.
     pub(super) fn end_growth(&self) -> Option<Still<'_>> {
-        const PATIENCE: Duration = Duration::from_millis(50);
+        const GROWTH_END_TIMEOUT: Duration = Duration::from_millis(50);
         self.wanted.store(1, Ordering::Relaxed);
         let start = Instant::now();
         loop {
@@ -190,7 +190,7 @@ impl Shards {
             {
                 return Some(Still { _opening, _growth });
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > GROWTH_END_TIMEOUT {
                 return None;
             }
             std::thread::yield_now();

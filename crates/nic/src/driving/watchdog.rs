@@ -18,7 +18,7 @@ use crate::engine::TICK_NS;
 
 /// How long the thread waits for somebody who leaves packets: it may have taken the core from the
 /// very thread that polls.
-const PATIENCE: Duration = Duration::from_micros(100);
+const LATE_POLLER_PAUSE: Duration = Duration::from_micros(100);
 /// How long a thread sleeps that only wants to know how late it wakes.
 const TRIAL: Duration = Duration::from_micros(100);
 /// One halt of the whole machine says little: no wake-up counts as later than this, ns.
@@ -50,7 +50,7 @@ impl WakeUpCost {
 
 /// Waits on nothing for as long as somebody may just be late.
 pub(super) fn wait_for_the_late() {
-    let _ = rnic_sys::poll(&[], Some(PATIENCE));
+    let _ = rnic_sys::poll(&[], Some(LATE_POLLER_PAUSE));
 }
 
 /// Polls in half a tick of an application that does little else, or packets that fewer of them took

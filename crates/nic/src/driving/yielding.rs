@@ -48,7 +48,7 @@ impl Vain {
     #[inline]
     fn offers(&mut self, clock: impl FnOnce() -> u64) -> bool {
         self.polls += 1;
-        let (every, patience) = match self.crowded {
+        let (every, offer_ns) = match self.crowded {
             true => (LOOK_OFTEN, OFFER_OFTEN_NS),
             false => (LOOK_EVERY, OFFER_NS),
         };
@@ -60,7 +60,7 @@ impl Vain {
         if self.since == 0 {
             self.since = now;
         }
-        if now - self.since < patience {
+        if now - self.since < offer_ns {
             return false;
         }
         self.since = now;

@@ -18,7 +18,7 @@ use rnic_transport::QueuePair;
 use rnic_wire::Packet;
 
 /// An application that is kept from its core on a loaded machine gets it within that.
-const PATIENCE_NS: u64 = 50_000_000;
+const RECEIVE_HOLD_NS: u64 = 50_000_000;
 /// How long to wait before looking again, if nobody else does.
 const PAUSE_NS: u64 = 200_000;
 
@@ -106,7 +106,7 @@ impl ReceiveHold {
         }
         let before = round.before.filter(|before| before.qpn == qpn);
         let since = before.map_or(round.now, |before| before.since);
-        if round.now.saturating_sub(since) >= PATIENCE_NS {
+        if round.now.saturating_sub(since) >= RECEIVE_HOLD_NS {
             *awaited = false;
             return false;
         }

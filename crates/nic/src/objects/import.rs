@@ -16,7 +16,7 @@ use crate::memory::Gate;
 use crate::memory::{Exported, Foreign};
 
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a context's `cmd_fd` leads to: who holds a descriptor of it may import from the context.
 #[derive(Debug)]
@@ -228,7 +228,7 @@ fn ask<'a>(
             .link
             .neighbours()
             .is_some_and(|neighbours| neighbours.pid(peer).is_some());
-        let late = start.elapsed() > PATIENCE;
+        let late = start.elapsed() > ANSWER_TIMEOUT;
         if answer.is_some() || !there || late {
             let imported = &mut engine.neighbours.imported;
             imported.awaited.remove(&request);

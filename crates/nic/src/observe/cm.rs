@@ -27,7 +27,7 @@ fn tell(what: &str, fill: impl FnOnce(&mut Line)) {
         return;
     };
     let kind = match what {
-        "no answer yet" => Kind::Patience,
+        "no answer yet" => Kind::Slowness,
         "answered" => Kind::Answer,
         _ => Kind::Connection,
     };

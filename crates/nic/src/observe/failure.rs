@@ -109,7 +109,7 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
         Evidence::PeerStopped { waited_ns, srq } => {
             let stopped = rnic_sys::uncancelled(|| state.stopped_peer(qpn, *srq));
             if let Some(pid) = stopped
-                && state.spend(Kind::Patience)
+                && state.spend(Kind::Slowness)
             {
                 let mut line = state.record("stopped");
                 state.name_qp(&mut line, qpn);

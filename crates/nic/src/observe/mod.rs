@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     /// Connections that did not come about, and requests that were refused.
     Connection,
     /// Connections that take long.
-    Patience,
+    Slowness,
     /// What became of them, and of those behind one that did not come about.
     Answer,
 }

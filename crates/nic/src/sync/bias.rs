@@ -176,8 +176,8 @@ impl<T> Biased<T> {
     }
 
     /// Takes the lock, waiting at most that long.
-    pub(crate) fn try_lock_for(&self, patience: Duration) -> Option<Guard<'_, T>> {
-        within(patience, || self.try_lock())
+    pub(crate) fn try_lock_for(&self, timeout: Duration) -> Option<Guard<'_, T>> {
+        within(timeout, || self.try_lock())
     }
 
     /// As the owner.

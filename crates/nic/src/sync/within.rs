@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 /// Tries until there is something, or that time is over.
-pub fn within<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn within<T>(timeout: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     const PAUSE: Duration = Duration::from_micros(100);
     let begin = Instant::now();
     loop {
         let got = attempt();
-        if got.is_some() || begin.elapsed() >= patience {
+        if got.is_some() || begin.elapsed() >= timeout {
             return got;
         }
         // Waits on nothing, for so long; interrupted, less. No cancellation point.

@@ -82,8 +82,8 @@ fn destination(qp: &DatagramQueuePair, how: &cm::UdEvent) -> Result<Destination>
     })
 }
 
-/// Patience of [`CmMulticast::join`]: the resolution of an address.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long [`CmMulticast::join`] waits for the resolution of an address.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Membership of a queue pair in a multicast group by the connection manager
 /// (`rdma_join_multicast`). Dropping it leaves, with the last of several of one queue pair in one
@@ -136,10 +136,10 @@ impl CmMulticast {
         let reports = Reports::private()?;
         let channel = reports.channel.clone();
         let mut joining = CmJoining::begin(reports, qp, from, group)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RESOLVE_TIMEOUT;
         let done = channel.drive(Some(deadline), || joining.finish())?;
         done.unwrap_or_else(|| {
-            let (peer, after) = (SocketAddr::new(group, 0), PATIENCE);
+            let (peer, after) = (SocketAddr::new(group, 0), RESOLVE_TIMEOUT);
             Err(CmError::TimedOut { peer, after }.into())
         })
     }

@@ -35,11 +35,11 @@ static OPEN: Mutex<Open> = Mutex::new(Open {
 });
 
 /// A fork may have left the lock taken for ever: then there are no live files.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ORPHANED_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Unless it stays locked that long.
 fn lock_soon() -> Option<MutexGuard<'static, Open>> {
-    rnic_nic::within(PATIENCE, || OPEN.try_lock())
+    rnic_nic::within(ORPHANED_LOCK_TIMEOUT, || OPEN.try_lock())
 }
 
 /// A path by which the live file of a counter can be opened.

@@ -28,7 +28,7 @@ const NETLINK_USERSOCK: c_int = 2;
 /// So many are known before those that are closed are looked for.
 const MANY: usize = 64;
 /// A fork may have left the lock taken for ever: then there are no such sockets.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ORPHANED_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 struct Socket {
     /// By which it is known, whatever descriptor leads to it.
@@ -53,7 +53,7 @@ static SOCKETS: Mutex<Sockets> = Mutex::new(Sockets {
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn lock_soon() -> Option<MutexGuard<'static, Sockets>> {
-    let mut sockets = rnic_nic::within(PATIENCE, || SOCKETS.try_lock())?;
+    let mut sockets = rnic_nic::within(ORPHANED_LOCK_TIMEOUT, || SOCKETS.try_lock())?;
     let pid = std::process::id();
     if sockets.pid != pid {
         sockets.pid = pid;
@@ -371,7 +371,7 @@ fn answers(fd: RawFd, datagram: &[u8], port: u32) -> Datagrams {
 /// What is shown is not all. Said of a process once.
 fn tell_silent(pids: &[u32]) {
     static TOLD: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-    let Some(mut told) = rnic_nic::within(PATIENCE, || TOLD.try_lock()) else {
+    let Some(mut told) = rnic_nic::within(ORPHANED_LOCK_TIMEOUT, || TOLD.try_lock()) else {
         return;
     };
     let news: Vec<u32> = pids

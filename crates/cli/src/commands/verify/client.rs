@@ -12,7 +12,7 @@ use rnic::{
 use super::plan::{self, Kind, Step};
 use super::server::RECEIVES;
 use super::{Ends, LAST, Losses, Note, Report, Task, WINDOW, pattern};
-use crate::peer::waiting::PATIENCE;
+use crate::peer::waiting::PEER_TIMEOUT;
 use crate::platform::failure::{Failure, Result};
 
 /// What queue pairs have, if they are not told otherwise.
@@ -202,8 +202,8 @@ pub fn run(
             break;
         }
         let Some(completion) = losses.wait(&ends.cq, exchange, lane_of)? else {
-            if heard.elapsed() > PATIENCE || exchange.is_closed() {
-                return Err(rnic::Error::Timeout(PATIENCE).into());
+            if heard.elapsed() > PEER_TIMEOUT || exchange.is_closed() {
+                return Err(rnic::Error::Timeout(PEER_TIMEOUT).into());
             }
             if heard.max(asked).elapsed() > SILENCE {
                 asked = Instant::now();

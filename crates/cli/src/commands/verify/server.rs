@@ -10,7 +10,7 @@ use rnic::{
 
 use super::plan::{self, Kind, Step};
 use super::{Ends, GUARD, LAST, Losses, Note, Report, Task, UNTOUCHED, WINDOW, encode, pattern};
-use crate::peer::waiting::PATIENCE;
+use crate::peer::waiting::PEER_TIMEOUT;
 use crate::platform::failure::{Failure, Result};
 
 /// Receives posted on each queue pair: one for each operation in flight, the last message, and some
@@ -78,7 +78,7 @@ pub fn run(
         // Of READs and atomics nothing comes until the last.
         let Some(completion) = losses.wait(&ends.cq, exchange, lane_of)? else {
             if exchange.is_closed() {
-                return Err(rnic::Error::Timeout(PATIENCE).into());
+                return Err(rnic::Error::Timeout(PEER_TIMEOUT).into());
             }
             continue;
         };

@@ -7,7 +7,7 @@ use rnic::{Buffer, QpState, RemoteMemory, SendRequest, WritableRegion};
 use super::stats::Distribution;
 use super::{ATOMIC, Operation, POOL, Sender, poll, poll_for_peer};
 use crate::peer::node::Station;
-use crate::peer::waiting::{PATIENCE, SPIN};
+use crate::peer::waiting::{PEER_TIMEOUT, SPIN};
 use crate::platform::failure::{Failure, Result};
 
 /// Both sides' part; the leading one gets the times.
@@ -110,9 +110,9 @@ fn watch(station: &Station, region: &WritableRegion, at: usize, value: u8) -> Re
             }
         }
         let waited = start.get_or_insert_with(Instant::now).elapsed();
-        if waited > PATIENCE {
+        if waited > PEER_TIMEOUT {
             return Err(Failure::new(format!(
-                "the peer's write has not arrived in {PATIENCE:?}"
+                "the peer's write has not arrived in {PEER_TIMEOUT:?}"
             )));
         }
         if waited > SPIN {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::peer::bulk::{Bulk, Moved};
 use crate::peer::node::{INLINE, Station};
-use crate::peer::waiting::{PATIENCE, in_time, poll_hard, wait_for_peer};
+use crate::peer::waiting::{PEER_TIMEOUT, in_time, poll_hard, wait_for_peer};
 use crate::platform::failure::{Failure, Result};
 use stats::Distribution;
 
@@ -217,7 +217,7 @@ pub fn follow(station: &mut Station) -> Result<()> {
 fn poll(station: &Station, cq: &CompletionQueue) -> Result<Completion> {
     match poll_tending(station, cq)? {
         Some(completion) => Ok(completion.ok()?),
-        None => Err(rnic::Error::Timeout(PATIENCE).into()),
+        None => Err(rnic::Error::Timeout(PEER_TIMEOUT).into()),
     }
 }
 
@@ -237,7 +237,7 @@ fn poll_tending(station: &Station, cq: &CompletionQueue) -> Result<Option<Comple
         if let Some(completion) = cq.poll_one()? {
             return Ok(Some(completion));
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > PEER_TIMEOUT {
             return Ok(None);
         }
     }

@@ -13,9 +13,9 @@ use rnic_link::RoceLink;
 /// How long to wait before looking again.
 const PAUSE_NS: u64 = 100_000;
 /// A process that is stopped takes nothing, and is waited for no longer than this,
-const PATIENCE_NS: u64 = 1_000_000_000;
+const STOPPED_PEER_TIMEOUT_NS: u64 = 1_000_000_000;
 /// nor again for so long.
-const INDULGENCE_NS: u64 = 10_000_000_000;
+const STOPPED_PEER_IGNORED_NS: u64 = 10_000_000_000;
 /// What the kernel's book-keeping of a small datagram takes of a receive buffer.
 const OVERHEAD: usize = 768;
 /// More than this need not wait in a receive buffer, however large it is: what waits there has left
@@ -71,7 +71,7 @@ impl LocalPause {
         crate::engine::reserve_for(&mut self.held, most)
     }
 
-    /// A queue pair waits until the gate opens.
+    /// A queue pair waits until the pause is over.
     pub(in crate::engine) fn hold(&mut self, qpn: u32) {
         self.held.push(qpn);
     }
@@ -99,11 +99,11 @@ impl LocalPause {
                 return false;
             }
             if self.is_half_full(link) {
-                if now < since.saturating_add(PATIENCE_NS) {
+                if now < since.saturating_add(STOPPED_PEER_TIMEOUT_NS) {
                     self.closed = Some((since, now.saturating_add(PAUSE_NS)));
                     return false;
                 }
-                self.blind_until = now.saturating_add(INDULGENCE_NS);
+                self.blind_until = now.saturating_add(STOPPED_PEER_IGNORED_NS);
             }
             self.closed = None;
         }

@@ -15,7 +15,7 @@ use super::qp1::Arrived;
 use super::state::Cm;
 
 /// How long a request is kept.
-const PATIENCE: u64 = 20_000_000;
+const REQUEST_HOLD_NS: u64 = 20_000_000;
 /// The same where somebody listened until lately: on a busy or emulated machine the gap is wider.
 const LONGER: u64 = 500_000_000;
 /// Services that were listened for until lately; beyond, the oldest are forgotten.
@@ -58,7 +58,7 @@ impl Held {
 
     /// Until when a request for a service is kept that comes now.
     fn until(&self, service: ServiceId, now: u64) -> u64 {
-        let soon = now.saturating_add(PATIENCE);
+        let soon = now.saturating_add(REQUEST_HOLD_NS);
         let ended = self.ended.iter().find(|(_, other)| *other == service);
         ended.map_or(soon, |(until, _)| soon.max(*until))
     }
@@ -72,7 +72,7 @@ impl Held {
             Addressee::Service(service, _) if self.requests.len() < MOST / 2 => {
                 self.until(service, now)
             }
-            Addressee::Service(..) => now.saturating_add(PATIENCE),
+            Addressee::Service(..) => now.saturating_add(REQUEST_HOLD_NS),
             _ => now,
         };
         self.requests.push_back((until, arrived));
@@ -159,10 +159,10 @@ mod tests {
         let mut held = Held::default();
         let (ended, never) = (ServiceId(1), ServiceId(2));
         held.note_end(ended, 1000);
-        assert_eq!(held.until(never, 2000), 2000 + PATIENCE);
+        assert_eq!(held.until(never, 2000), 2000 + REQUEST_HOLD_NS);
         assert_eq!(held.until(ended, 2000), 1000 + LONGER);
         let late = 1000 + LONGER;
-        assert_eq!(held.until(ended, late), late + PATIENCE);
+        assert_eq!(held.until(ended, late), late + REQUEST_HOLD_NS);
         held.note_end(ended, late);
         assert_eq!(held.until(ended, late), late + LONGER);
         for other in 0..2 * MOST_ENDED as u64 {
@@ -170,7 +170,7 @@ mod tests {
         }
         assert_eq!(
             (held.ended.len(), held.until(ended, late)),
-            (MOST_ENDED, late + PATIENCE)
+            (MOST_ENDED, late + REQUEST_HOLD_NS)
         );
     }
 }

@@ -14,8 +14,8 @@
 //! Nobody waits for anybody: two engines that waited for each other with their locks held would do
 //! so for ever. A question is a message over a connection of `rnic_host::Peers`; the answer is
 //! taken in by a later round of the engine. A process that ends is as one whose queues were
-//! destroyed; one that runs and says nothing for [`PATIENCE_NS`] as one that cannot write to its
-//! receives. One that is stopped is waited for.
+//! destroyed; one that runs and says nothing for [`ANSWER_TIMEOUT_NS`] as one that cannot write to
+//! its receives. One that is stopped is waited for.
 
 mod export;
 mod import;
@@ -44,7 +44,7 @@ use message::{Packets, Target, rights};
 use owner::{DeviceParts, Owner};
 
 /// How long an answer is waited for.
-const PATIENCE_NS: u64 = 2_000_000_000;
+const ANSWER_TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// Most entries of who was shown what.
 const MOST_JOINED: usize = 4096;
@@ -499,7 +499,7 @@ impl Parts<'_> {
             return;
         };
         let source = &entry.shared.source;
-        let deadline = self.now.saturating_add(PATIENCE_NS);
+        let deadline = self.now.saturating_add(ANSWER_TIMEOUT_NS);
         if remote_srq.is_waiting()
             && remote_srq.asked.is_none()
             && let Some(srqn) = remote_srq.srqn()
@@ -590,7 +590,7 @@ impl Parts<'_> {
         if !stopped && !was_stopped {
             return false;
         }
-        let deadline = now.saturating_add(PATIENCE_NS);
+        let deadline = now.saturating_add(ANSWER_TIMEOUT_NS);
         if batch.is_some() {
             remote_srq.deadline = deadline;
         }
