@@ -9,19 +9,19 @@ pub struct Pd(pub u32);
 
 impl Pd {
     /// Numbers of protection domains of this process lie below.
-    const ELSEWHERE: u32 = 1 << 31;
+    const REMOTE_SRQ: u32 = 1 << 31;
 
     /// That of an SRQ which another process owns: its keys are that process's.
-    pub const fn elsewhere(srqn: u32) -> Pd {
-        Pd(Pd::ELSEWHERE | srqn)
+    pub const fn of_remote_srq(srqn: u32) -> Pd {
+        Pd(Pd::REMOTE_SRQ | srqn)
     }
 
     /// The SRQ that it is named by, if it is another process's.
-    pub const fn srq_elsewhere(self) -> Option<u32> {
-        if self.0 & Pd::ELSEWHERE == 0 {
+    pub const fn remote_srq(self) -> Option<u32> {
+        if self.0 & Pd::REMOTE_SRQ == 0 {
             None
         } else {
-            Some(self.0 & !Pd::ELSEWHERE)
+            Some(self.0 & !Pd::REMOTE_SRQ)
         }
     }
 }
@@ -354,7 +354,7 @@ pub trait Device {
     /// is not executed: the caller of [`QueuePair::handle_packet`](crate::QueuePair::handle_packet)
     /// keeps the packet, has it executed there ([`Delegate`](crate::Delegate)), and says what
     /// became of it.
-    fn srq_is_elsewhere(&mut self, _srqn: u32) -> bool {
+    fn is_remote_srq(&mut self, _srqn: u32) -> bool {
         false
     }
     /// XRC: the next `len` of `left` bytes of a READ can be read now. If they are another process's

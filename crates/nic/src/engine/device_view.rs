@@ -211,7 +211,7 @@ impl Device for DeviceView<'_> {
     }
 
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault> {
-        if pd.srq_elsewhere().is_some() {
+        if pd.remote_srq().is_some() {
             let remote_srq = self.remote_srq.as_ref().ok_or(RemoteFault::Unmapped)?;
             return remote_srq.read(va, out);
         }
@@ -343,7 +343,7 @@ impl Device for DeviceView<'_> {
         Some(srq.pd)
     }
 
-    fn srq_is_elsewhere(&mut self, srqn: u32) -> bool {
+    fn is_remote_srq(&mut self, srqn: u32) -> bool {
         let ReceiveSource::Xrc(domain) = &self.shared.source else {
             return false;
         };
@@ -356,7 +356,7 @@ impl Device for DeviceView<'_> {
     }
 
     fn is_at_hand(&mut self, pd: Pd, rkey: u32, va: u64, len: u32, left: u32) -> bool {
-        let Some(srqn) = pd.srq_elsewhere() else {
+        let Some(srqn) = pd.remote_srq() else {
             return true;
         };
         // No bytes: an empty READ, or the answer to a FLUSH or atomic write. Their key means

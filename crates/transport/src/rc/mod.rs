@@ -349,8 +349,8 @@ impl Rc {
     }
 
     /// Another process has executed, or refused, the request in `packet`, which
-    /// [`Rc::handle_packet`] had left because of [`Device::srq_is_elsewhere`].
-    pub fn executed_elsewhere<H: Device>(
+    /// [`Rc::handle_packet`] had left because of [`Device::is_remote_srq`].
+    pub fn executed_by_srq_owner<H: Device>(
         &mut self,
         packet: &Packet<'_>,
         verdict: Verdict,
@@ -365,7 +365,7 @@ impl Rc {
         let sh = &mut self.shared;
         if let Err(fatal) = self
             .responder
-            .executed_elsewhere(operation, packet, verdict, sh, device)
+            .executed_by_srq_owner(operation, packet, verdict, sh, device)
         {
             self.request_refused(fatal, device);
         }

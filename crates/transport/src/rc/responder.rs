@@ -7,17 +7,17 @@
 
 mod answer;
 mod atomic;
-mod elsewhere;
 mod fast_path;
 mod flush;
 mod read;
+mod remote_srq;
 mod send;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use elsewhere::{Delegate, Verdict};
+pub use remote_srq::{Delegate, Verdict};
 
 use super::resources::Resources;
 use super::{Role, Shared};
@@ -39,7 +39,7 @@ enum Inbound {
     /// A SEND, into `receive`.
     Send,
     /// Whatever it is, another process executes it.
-    Elsewhere,
+    RemoteSrq,
     /// A WRITE.
     Write {
         /// Where the next packet goes.
@@ -80,7 +80,7 @@ pub(crate) enum Refusal {
     /// No receive is posted; the request may come again.
     NotReady,
     /// Another process has to execute it, and will say what becomes of it.
-    Elsewhere,
+    RemoteSrq,
     /// Its payload, which was detached, cannot be had: the packet is lost.
     Lost,
     /// The queue pair breaks.
@@ -288,7 +288,7 @@ impl Responder {
                 self.put_off();
                 Ok(())
             }
-            Err(Refusal::Elsewhere) => Ok(()),
+            Err(Refusal::RemoteSrq) => Ok(()),
             Err(Refusal::Lost) => {
                 self.lost(operation, packet, sh, device);
                 Ok(())
@@ -419,7 +419,7 @@ impl Responder {
         }
         match device.select_srq(srqn) {
             Some(pd) => self.pd = pd,
-            None if device.srq_is_elsewhere(srqn) => return Err(self.refer(operation)),
+            None if device.is_remote_srq(srqn) => return Err(self.refer(operation)),
             None => return Err(Refusal::INVALID),
         }
         self.srqn = srqn;

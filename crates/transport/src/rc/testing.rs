@@ -40,7 +40,7 @@ pub(crate) struct Bench {
     pub(crate) unreadable: bool,
     pub(crate) evidence: Vec<Evidence>,
     /// XRC: all SRQs are another process's.
-    pub(crate) elsewhere: bool,
+    pub(crate) srq_is_remote: bool,
     /// And the bytes of its memory have been fetched.
     pub(crate) at_hand: bool,
     /// Parts of WRITEs and READs that are executed without packets before they are refused; `None`:
@@ -212,15 +212,15 @@ impl Device for Bench {
     }
 
     fn select_srq(&mut self, _: u32) -> Option<Pd> {
-        (!self.elsewhere).then_some(Pd(1))
+        (!self.srq_is_remote).then_some(Pd(1))
     }
 
-    fn srq_is_elsewhere(&mut self, _: u32) -> bool {
-        self.elsewhere
+    fn is_remote_srq(&mut self, _: u32) -> bool {
+        self.srq_is_remote
     }
 
     fn is_at_hand(&mut self, pd: Pd, _: u32, _: u64, _: u32, _: u32) -> bool {
-        self.at_hand || pd.srq_elsewhere().is_none()
+        self.at_hand || pd.remote_srq().is_none()
     }
 
     fn take_receive(&mut self) -> Option<RecvWqe> {
@@ -401,7 +401,7 @@ impl Fixture {
             refused_key: 0,
             unreadable: false,
             evidence: Vec::new(),
-            elsewhere: false,
+            srq_is_remote: false,
             at_hand: false,
             reach: None,
             known: false,

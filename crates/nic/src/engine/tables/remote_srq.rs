@@ -89,7 +89,7 @@ pub(crate) struct Wanted {
 }
 
 impl RemoteSrq {
-    /// For [`rnic_transport::Device::srq_is_elsewhere`].
+    /// For [`rnic_transport::Device::is_remote_srq`].
     pub(crate) fn refer(&mut self) {
         self.referred = true;
     }

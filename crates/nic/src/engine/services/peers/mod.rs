@@ -430,7 +430,7 @@ impl Parts<'_> {
             if let (Ok(packet), (QueuePair::Rc(rc), mut device)) =
                 (Packet::parse(&bytes), lend(entry, self.memory, self.srqs))
             {
-                rc.executed_elsewhere(&packet, now, &mut device);
+                rc.executed_by_srq_owner(&packet, now, &mut device);
             }
             match now {
                 Verdict::Executed { .. } => verdict = verdicts.next(),

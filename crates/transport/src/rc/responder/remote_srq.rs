@@ -1,5 +1,5 @@
-//! XRC with an SRQ of another process: that process executes the request, and this queue pair
-//! answers it.
+//! XRC with a remote SRQ, one of another process: that process executes the request, and this queue
+//! pair answers it.
 //!
 //! The queue pair keeps what belongs to the connection: sequence, answers, retries. The SRQ's
 //! owner, whose memory and receives these are, executes packets for it by a [`Delegate`], in the
@@ -25,8 +25,8 @@ pub enum Verdict {
     Refused(Refused),
 }
 
-/// What the queue pair says of a request that was refused elsewhere, where its receive has been
-/// completed.
+/// What the queue pair says of a request that was refused by the owner of its SRQ, where its
+/// receive has been completed.
 fn fatal(why: Refused) -> Fatal {
     let (code, event) = match why {
         Refused::Access => (NakCode::RemoteAccessError, Some(QpEvent::AccessError)),
@@ -62,12 +62,12 @@ impl Responder {
         if has_answer_of_its_own(operation) && !self.resources.make_room() {
             return Refusal::invalid(Refused::TooManyReads);
         }
-        Refusal::Elsewhere
+        Refusal::RemoteSrq
     }
 
     /// Takes note of what became of a request. The caller gives the expected one; any other is none
     /// that it was asked about.
-    pub(crate) fn executed_elsewhere<H: Device>(
+    pub(crate) fn executed_by_srq_owner<H: Device>(
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
@@ -117,13 +117,13 @@ impl Responder {
             self.inbound = if last {
                 Inbound::Idle
             } else {
-                Inbound::Elsewhere
+                Inbound::RemoteSrq
             };
             self.taken(operation, packet, last, sh);
             return;
         }
         self.message_done(sh);
-        let pd = Pd::elsewhere(self.srqn);
+        let pd = Pd::of_remote_srq(self.srqn);
         let mut packets = 1;
         match (operation, packet.ext.reth) {
             (ReadRequest, Some(reth)) => {
@@ -217,7 +217,7 @@ impl Delegate {
                 responder.give_back(device);
                 Verdict::NotReady
             }
-            Err(Refusal::Elsewhere) => Verdict::Refused(Refused::Malformed),
+            Err(Refusal::RemoteSrq) => Verdict::Refused(Refused::Malformed),
             Err(Refusal::Fatal(fatal)) => {
                 responder.inbound = Inbound::Idle;
                 responder.end_receive(fatal.receive, &self.shared, device);

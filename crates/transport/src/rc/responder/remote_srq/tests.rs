@@ -25,7 +25,7 @@ struct Two {
 impl Two {
     fn new() -> Two {
         let mut near = Fixture::with(xrc_attr());
-        near.bench.elsewhere = true;
+        near.bench.srq_is_remote = true;
         near.bench.srq = true;
         let mut far = Fixture::new();
         far.bench.srq = true;
@@ -50,7 +50,7 @@ impl Two {
         let verdict = self.delegate.execute(&packet, &mut self.far.bench);
         self.near
             .rc
-            .executed_elsewhere(&packet, verdict, &mut self.near.bench);
+            .executed_by_srq_owner(&packet, verdict, &mut self.near.bench);
         verdict
     }
 
@@ -237,7 +237,7 @@ fn a_verdict_on_what_was_not_asked_changes_nothing() {
     for verdict in [DONE, Verdict::NotReady, Verdict::Refused(Refused::Access)] {
         two.near
             .rc
-            .executed_elsewhere(&stray, verdict, &mut two.near.bench);
+            .executed_by_srq_owner(&stray, verdict, &mut two.near.bench);
     }
     assert!(!two.near.rc.is_error() && !two.near.rc.wants_transmit());
     assert_eq!(two.near.rc.rq_psn(), before);
