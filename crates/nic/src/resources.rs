@@ -64,10 +64,10 @@ impl Survey {
     }
 
     /// Pages of all processes: the number of the process, and the records.
-    fn ask(&mut self, kind: Kind, told: &mut dyn FnMut(u32, &[u8])) {
+    fn ask(&mut self, kind: Kind, on_page: &mut dyn FnMut(u32, &[u8])) {
         let own = current().filter(|handle| handle.shared.is_alive());
         if let Some(handle) = &own {
-            tell_own(&handle.shared, kind, told);
+            tell_own(&handle.shared, kind, on_page);
         }
         let left_out = |range: QpnRange| {
             let of = |who: &Respondent| range_of(range.first) == who.door;
@@ -80,20 +80,20 @@ impl Survey {
         let silent = inquiry::ask_all(&list_question(kind, 0), &left_out, &mut |who, answer| {
             // Of another version: as if it had none.
             let (next, bytes) = listed(answer)?;
-            told(who.pid, bytes);
+            on_page(who.pid, bytes);
             (next != 0).then(|| list_question(kind, next))
         });
         self.silent.extend(silent);
     }
 }
 
-fn tell_own(nic: &NicShared, kind: Kind, told: &mut dyn FnMut(u32, &[u8])) {
+fn tell_own(nic: &NicShared, kind: Kind, on_page: &mut dyn FnMut(u32, &[u8])) {
     nic.each_shard(|shard| {
         let mut from = 0;
         loop {
             // Told without the lock.
             let page = shard.lock().resources(kind, from);
-            told(std::process::id(), &page.bytes);
+            on_page(std::process::id(), &page.bytes);
             if page.next == 0 {
                 break;
             }

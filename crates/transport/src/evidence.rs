@@ -45,9 +45,9 @@ pub struct SendFailed {
     /// How often the retries let that PSN go out: 1 is once. 0 if no retry was used.
     pub tries: u32,
     /// Packets that came from the peer since the first retry.
-    pub heard: u64,
+    pub received: u64,
     /// Packets that ever came from the peer.
-    pub heard_ever: u64,
+    pub received_ever: u64,
     /// Nanoseconds since that PSN was first sent, as far as the first retry shows it.
     pub waited_ns: u64,
     /// Nanoseconds of these in which the peer's process was found stopped.

@@ -244,8 +244,8 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        if !connection.told {
-            connection.told = true;
+        if !connection.notified {
+            connection.notified = true;
             let conn = ConnId(id);
             self.tell(id, Event::Disconnected { conn, how });
         }

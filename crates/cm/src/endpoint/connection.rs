@@ -21,7 +21,7 @@ pub(super) struct Connection {
     /// The host has destroyed it: no event names it. Changed by [`Connections::disown`] only.
     pub orphan: bool,
     /// The host was told that it has ended.
-    pub told: bool,
+    pub notified: bool,
     /// Passive, and closed before the peer said that it was ready: it may still be asking.
     pub half_open: bool,
     /// Its REQ or DREQ waits for others to be answered, see [`super::pacing`].
@@ -83,7 +83,7 @@ impl Connection {
             },
             active,
             orphan: false,
-            told: false,
+            notified: false,
             half_open: false,
             held: false,
             asked_to_wait: false,

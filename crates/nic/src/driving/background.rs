@@ -404,7 +404,7 @@ fn wait_set(bell: RawFd, packets: [RawFd; 2], doors: &[RawFd], watching: bool) -
 /// What a sleep found.
 struct Found {
     /// The descriptors for packets were waited for,
-    known: bool,
+    waited_for_packets: bool,
     /// and packets are in the socket,
     socket: bool,
     /// or a process woke this one for its ring.
@@ -418,11 +418,16 @@ struct Found {
 impl Found {
     /// `ready`: of the [`wait_set`], or of the bell alone if `patient`.
     fn of(ready: &[bool], patient: bool, watching: bool) -> Found {
-        let known = !patient && !watching;
-        let (socket, ring) = (known && ready[1], known && ready[2]);
-        let doors = ready.get(if known { 3 } else { 1 }..).unwrap_or_default();
+        let waited_for_packets = !patient && !watching;
+        let (socket, ring) = (
+            waited_for_packets && ready[1],
+            waited_for_packets && ready[2],
+        );
+        let doors = ready
+            .get(if waited_for_packets { 3 } else { 1 }..)
+            .unwrap_or_default();
         Found {
-            known,
+            waited_for_packets,
             socket,
             ring,
             packets: socket || ring,
@@ -432,7 +437,7 @@ impl Found {
 
     /// A round that looks where something is. Gives the number of packets received.
     fn take_in(&self, engine: &mut Engine) -> usize {
-        if self.known {
+        if self.waited_for_packets {
             engine
                 .link
                 .woken(rnic_sys::now_ns(), self.socket, self.ring);

@@ -71,7 +71,7 @@ impl View {
 pub(super) struct PortWatch {
     /// `None` where the kernel or a sandbox has no rtnetlink: then there are no such events.
     socket: Option<RouteEvents>,
-    told: View,
+    reported: View,
 }
 
 impl PortWatch {
@@ -80,7 +80,7 @@ impl PortWatch {
         let socket = RouteEvents::open(&GROUPS).ok();
         PortWatch {
             socket,
-            told: View::of(&gid_table()),
+            reported: View::of(&gid_table()),
         }
     }
 
@@ -96,16 +96,16 @@ impl PortWatch {
         }
         let table = gid_table();
         let seen = View::of(&table);
-        for event in self.told.changes(&seen) {
+        for event in self.reported.changes(&seen) {
             shard.contexts.post(event);
         }
         let mut engine = shard.engine.lock();
         engine.follow_interfaces(&table);
-        if self.told.rows != seen.rows {
+        if self.reported.rows != seen.rows {
             engine.cm_addresses_changed(table);
         }
         drop(engine);
-        self.told = seen;
+        self.reported = seen;
     }
 }
 
@@ -141,14 +141,14 @@ impl KernelTables {
 
     /// `changed`: of [`KernelTables::fds`].
     pub(super) fn look(&mut self, shared: &Shard, changed: [bool; 2]) {
-        let [port, told] = changed;
+        let [port, ways_changed] = changed;
         if port {
             self.port.look(shared);
         }
         if let Some(ways) = &self.ways {
             let now = rnic_sys::now_ns();
-            if told || now >= self.tend_at {
-                self.tend_at = ways.tend(now, told);
+            if ways_changed || now >= self.tend_at {
+                self.tend_at = ways.tend(now, ways_changed);
             }
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     fn each_change_is_told_by_its_event() {
         use PortState::{Active, Down};
         let (a, b) = ((0, Gid([1; 16])), (1, Gid([2; 16])));
-        let told = |(before, old): (PortState, &[_]), (after, new): (PortState, &[_])| {
+        let changes = |(before, old): (PortState, &[_]), (after, new): (PortState, &[_])| {
             let view = |state, rows: &[_]| View {
                 state,
                 rows: rows.to_vec(),
@@ -174,14 +174,14 @@ mod tests {
         };
         let (gids, up) = (AsyncEvent::GidChange(1), AsyncEvent::PortActive(1));
         let down = AsyncEvent::PortError(1);
-        assert_eq!(told((Active, &[a]), (Active, &[a])), []);
-        assert_eq!(told((Active, &[a]), (Active, &[a, b])), [gids]);
-        assert_eq!(told((Active, &[a, b]), (Active, &[b])), [gids]);
-        assert_eq!(told((Active, &[a]), (Down, &[])), [down, gids]);
-        assert_eq!(told((Down, &[]), (Active, &[b])), [up, gids]);
+        assert_eq!(changes((Active, &[a]), (Active, &[a])), []);
+        assert_eq!(changes((Active, &[a]), (Active, &[a, b])), [gids]);
+        assert_eq!(changes((Active, &[a, b]), (Active, &[b])), [gids]);
+        assert_eq!(changes((Active, &[a]), (Down, &[])), [down, gids]);
+        assert_eq!(changes((Down, &[]), (Active, &[b])), [up, gids]);
         // The cable: addresses stay.
-        assert_eq!(told((Active, &[a]), (Down, &[a])), [down]);
-        assert_eq!(told((Down, &[a]), (Active, &[a])), [up]);
-        assert_eq!(told((Down, &[]), (Down, &[a])), [gids]);
+        assert_eq!(changes((Active, &[a]), (Down, &[a])), [down]);
+        assert_eq!(changes((Down, &[a]), (Active, &[a])), [up]);
+        assert_eq!(changes((Down, &[]), (Down, &[a])), [gids]);
     }
 }

@@ -123,7 +123,7 @@ pub(super) struct CpuContention {
     loadavg: Option<File>,
     cores: usize,
     /// Until when it need not be looked at again, and in the lowest bit what was found.
-    known: AtomicU64,
+    found: AtomicU64,
 }
 
 impl CpuContention {
@@ -131,15 +131,15 @@ impl CpuContention {
         CpuContention {
             loadavg: File::open("/proc/loadavg").ok(),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            known: AtomicU64::new(0),
+            found: AtomicU64::new(0),
         }
     }
 
     /// Without /proc they may be.
     fn cores_are_short(&self, now: u64) -> bool {
-        let known = self.known.load(Ordering::Relaxed);
-        if now < known {
-            return known & 1 == 1;
+        let found = self.found.load(Ordering::Relaxed);
+        if now < found {
+            return found & 1 == 1;
         }
         let mut text = [0u8; 64];
         let mut look = |file: &File| rnic_sys::uncancelled(|| file.read_at(&mut text, 0).ok());
@@ -149,7 +149,7 @@ impl CpuContention {
         let took = rnic_sys::now_ns().saturating_sub(now);
         let (least, most) = (*BELIEVED_NS.start(), *BELIEVED_NS.end());
         let until = now + (BELIEVED_FACTOR * took).clamp(least, most);
-        self.known
+        self.found
             .store(until & !1 | u64::from(short), Ordering::Relaxed);
         short
     }
@@ -200,10 +200,10 @@ mod tests {
         let many = contention(1 << 20);
         let now = rnic_sys::now_ns();
         assert!(!many.cores_are_short(now));
-        let until = many.known.load(Ordering::Relaxed) | 1;
+        let until = many.found.load(Ordering::Relaxed) | 1;
         // The lowest bit is not of the time.
         assert!((*BELIEVED_NS.start()..=*BELIEVED_NS.end() + 1).contains(&(until - now)));
-        many.known.store(until, Ordering::Relaxed);
+        many.found.store(until, Ordering::Relaxed);
         assert!(many.cores_are_short(until - 1));
         assert!(!many.cores_are_short(until + 1));
     }

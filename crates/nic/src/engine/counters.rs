@@ -41,9 +41,9 @@ pub(crate) fn sum(counters: impl Iterator<Item = PortCounters>) -> PortCounters 
     })
 }
 
-/// What the watcher knows.
+/// What was reported to the watcher last.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Reported {
     link: LinkCounters,
     drops: DropCounters,
     at: u64,
@@ -73,18 +73,18 @@ impl Engine {
     #[cold]
     fn tell_watcher(&mut self, watcher: fn(&PortCounters)) {
         let (link, drops) = (self.link.counters(), self.counted.drops);
-        if self.counted.told.link == link && self.counted.told.drops == drops {
+        if self.counted.reported.link == link && self.counted.reported.drops == drops {
             return;
         }
         if self.qps.len() > FEW {
             let now = rnic_sys::now_ns();
-            if now - self.counted.told.at < PAUSE {
+            if now - self.counted.reported.at < PAUSE {
                 return;
             }
-            self.counted.told.at = now;
+            self.counted.reported.at = now;
         }
-        self.counted.told.link = link;
-        self.counted.told.drops = drops;
+        self.counted.reported.link = link;
+        self.counted.reported.drops = drops;
         let own = self.port_counters();
         let mut counted = self.common.counted.lock();
         if counted.len() <= self.index {

@@ -100,10 +100,10 @@ impl Engine {
         }
     }
 
-    /// Lets all of a group go that is none any more. `known`: what came until then is taken in.
-    pub(in crate::engine) fn dissolve_incast_groups(&mut self, known: u64) {
-        while let Some(number) = self.timers.incast.over(known) {
-            self.timers.incast.dissolve(known, number);
+    /// Lets all of a group go that is none any more. `as_of`: what came until then is taken in.
+    pub(in crate::engine) fn dissolve_incast_groups(&mut self, as_of: u64) {
+        while let Some(number) = self.timers.incast.over(as_of) {
+            self.timers.incast.dissolve(as_of, number);
             for qpn in self.qps.qpns() {
                 let entry = self.qps.get_mut(qpn);
                 if entry.is_some_and(|entry| Incast::is_of(entry.incast_member, number)) {

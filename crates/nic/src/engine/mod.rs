@@ -115,7 +115,7 @@ struct Counted {
     drops: DropCounters,
     /// Of queue pairs that were destroyed.
     retired: Counters,
-    told: counters::Told,
+    reported: counters::Reported,
 }
 
 /// Everything that a shard's lock guards.

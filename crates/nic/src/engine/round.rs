@@ -125,17 +125,17 @@ impl Engine {
             _ => look,
         };
         let (received, all) = self.receive(now, look);
-        let known = self.flow.receive_horizon.taken_in(now, received, all);
+        let as_of = self.flow.receive_horizon.taken_in(now, received, all);
         let received = received + self.hear_neighbours(now, look == Look::Doors);
         if self.cm.is_due(now) {
             rnic_sys::uncancelled(|| self.attend_to_cm(now));
         }
-        self.fire_timers(Time(known), Time(now));
+        self.fire_timers(Time(as_of), Time(now));
         if self.cq_tasks.next().is_some_and(|at| at <= now) {
             self.attend_to_cqs(now);
         }
         if self.timers.incast.is_active() {
-            self.dissolve_incast_groups(known);
+            self.dissolve_incast_groups(as_of);
             self.admit_from_incast_groups();
         }
         received
@@ -214,9 +214,9 @@ impl Engine {
         self.flow.receive_hold.is_waiting()
     }
 
-    /// Those that were due when `known` was: what came until then has been taken in.
-    fn fire_timers(&mut self, known: Time, now: Time) {
-        while let Some((at, qpn)) = self.timers.pop_due(known) {
+    /// Those that were due when `as_of` was: what came until then has been taken in.
+    fn fire_timers(&mut self, as_of: Time, now: Time) {
+        while let Some((at, qpn)) = self.timers.pop_due(as_of) {
             let Some(entry) = self.qps.get_mut(qpn) else {
                 continue;
             };
@@ -227,7 +227,7 @@ impl Engine {
             if entry
                 .transport
                 .next_timeout()
-                .is_some_and(|due| due <= known)
+                .is_some_and(|due| due <= as_of)
             {
                 look_for_peer(entry, &mut self.link, now);
                 let before = entry.requests();
@@ -519,7 +519,7 @@ mod tests {
         let mut posts = 1..=100_000;
         let took_in = posts.find(|_| {
             engine.count_posts(1);
-            engine.flow.receive_horizon.known() > 0
+            engine.flow.receive_horizon.as_of() > 0
         });
         assert!(took_in.is_some());
     }

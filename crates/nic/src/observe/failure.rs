@@ -399,8 +399,8 @@ fn write_request(line: &mut Line, sent: &SendFailed) {
         .number("psn", u64::from(sent.psn.value()))
         .flag("sent", sent.sent)
         .number("tries", u64::from(sent.tries))
-        .number("heard", sent.heard)
-        .number("heard_ever", sent.heard_ever)
+        .number("heard", sent.received)
+        .number("heard_ever", sent.received_ever)
         .number("waited_ns", sent.waited_ns)
         .number("stopped_ns", sent.stopped_ns);
     if let Some(response) = sent.response {

@@ -94,7 +94,7 @@ pub(crate) struct CqShared {
     pub(crate) cookie: AtomicU64,
     pub(crate) channel: Option<Arc<ChannelShared>>,
     /// The program was told by an event to look here, and has not polled since.
-    told: AtomicBool,
+    notified: AtomicBool,
     /// No event of it enters the channel any more. Under the lock of the channel's queue.
     pub(super) detached: AtomicBool,
     pub(crate) owner: Arc<Owner>,
@@ -262,18 +262,18 @@ impl CqShared {
 
     /// The event in the channel was fetched.
     pub(super) fn event_taken(&self) {
-        self.told.store(true, Ordering::Relaxed);
+        self.notified.store(true, Ordering::Relaxed);
         self.inner.lock().fired = None;
     }
 
     /// The program polls, or arms: it was told, and is not any more.
     #[inline]
     pub(crate) fn looked_at(&self) -> bool {
-        let told = self.told.load(Ordering::Relaxed);
-        if told {
-            self.told.store(false, Ordering::Relaxed);
+        let notified = self.notified.load(Ordering::Relaxed);
+        if notified {
+            self.notified.store(false, Ordering::Relaxed);
         }
-        told
+        notified
     }
 
     /// An armed queue fires for what the program has left in it, too, or not seen: with the
@@ -426,7 +426,7 @@ impl CqShared {
             len: AtomicUsize::new(0),
             cookie: AtomicU64::new(cookie),
             channel: channel.cloned(),
-            told: AtomicBool::new(false),
+            notified: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             owner: owner.clone(),
             facts,

@@ -70,9 +70,9 @@ struct Group {
     /// Answered since `most` changed last.
     credits: u32,
     /// Somebody was answered since it was looked at,
-    heard: bool,
+    has_answered: bool,
     /// and when that was so last, ns.
-    heard_at: u64,
+    answered_at: u64,
     /// When somebody waited last, ns.
     waited_at: u64,
     /// For how long nobody may be answered, ns.
@@ -193,8 +193,8 @@ impl Incast {
             waiting: VecDeque::new(),
             cut_at: now,
             credits: 0,
-            heard: false,
-            heard_at: now,
+            has_answered: false,
+            answered_at: now,
             waited_at: now,
             quiet: QUIET_NS,
         });
@@ -224,7 +224,7 @@ impl Incast {
         };
         if !of.failed && of.acknowledged != place.acknowledged {
             (place.acknowledged, place.answered) = (of.acknowledged, true);
-            group.heard = true;
+            group.has_answered = true;
         }
         // What it has under way may be older than its turn.
         if !of.may_leave || of.awaits && place.turns > 0 {
@@ -296,7 +296,7 @@ impl Incast {
     pub(in crate::engine) fn wait(&mut self, now: u64, qpn: u32, place: IncastMember) {
         if let Some(group) = self.group(place.group) {
             if group.waiting.is_empty() {
-                (group.heard, group.heard_at) = (false, now);
+                (group.has_answered, group.answered_at) = (false, now);
             }
             group.waiting.push_back(qpn);
         }
@@ -339,10 +339,10 @@ impl Incast {
                 return now.saturating_sub(group.waited_at) > IDLE_NS;
             }
             group.waited_at = now;
-            if std::mem::take(&mut group.heard) {
-                group.heard_at = now;
+            if std::mem::take(&mut group.has_answered) {
+                group.answered_at = now;
             }
-            now.saturating_sub(group.heard_at) > group.quiet
+            now.saturating_sub(group.answered_at) > group.quiet
         });
         over.map(|at| self.groups[at].number)
     }
@@ -371,7 +371,7 @@ impl Incast {
         let waits = self.groups.iter().filter(|group| !group.waiting.is_empty());
         let deadline = waits.map(|group| match group.has_room() {
             true => 0,
-            false => group.heard_at + group.quiet + 1,
+            false => group.answered_at + group.quiet + 1,
         });
         deadline.min()
     }

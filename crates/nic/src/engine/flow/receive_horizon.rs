@@ -21,7 +21,7 @@ pub(in crate::engine) const POSTS: usize = 1024;
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ReceiveHorizon {
     /// All that came until then is known, ns.
-    known: u64,
+    as_of: u64,
     /// The first round since then that left something, ns.
     since: Option<u64>,
     /// Packets from that one on.
@@ -39,11 +39,11 @@ impl ReceiveHorizon {
     pub(in crate::engine) fn taken_in(&mut self, now: u64, packets: usize, all: bool) -> u64 {
         self.posts = 0;
         if all {
-            (self.known, self.since, self.taken) = (now, None, 0);
+            (self.as_of, self.since, self.taken) = (now, None, 0);
         } else {
             self.left_some(now, packets);
         }
-        self.known
+        self.as_of
     }
 
     fn left_some(&mut self, now: u64, packets: usize) {
@@ -51,14 +51,14 @@ impl ReceiveHorizon {
         self.last = now;
         self.taken += packets;
         if self.taken >= BACKLOG || now.saturating_sub(since) >= BACKLOG_NS {
-            (self.known, self.since, self.taken) = (since, None, 0);
+            (self.as_of, self.since, self.taken) = (since, None, 0);
         }
     }
 
     /// What timers went by last, ns.
     #[cfg(test)]
-    pub(in crate::engine) fn known(&self) -> u64 {
-        self.known
+    pub(in crate::engine) fn as_of(&self) -> u64 {
+        self.as_of
     }
 
     /// When a timer is to be looked at that ends at `at`.
@@ -103,11 +103,11 @@ mod tests {
         let mut horizon = ReceiveHorizon::default();
         horizon.taken_in(1, 0, true);
         let mut rounds = (2..).map(|now| (now, horizon.taken_in(now, 256, false)));
-        let (now, known) = rounds.find(|(_, known)| *known > 1).expect("an end");
-        assert_eq!(known, 2);
+        let (now, as_of) = rounds.find(|(_, as_of)| *as_of > 1).expect("an end");
+        assert_eq!(as_of, 2);
         assert_eq!(now as usize, 1 + BACKLOG / 256);
-        let (later, known) = rounds.find(|(_, known)| *known > 2).expect("an end");
-        assert_eq!(known, now + 1);
+        let (later, as_of) = rounds.find(|(_, as_of)| *as_of > 2).expect("an end");
+        assert_eq!(as_of, now + 1);
         assert_eq!((later - now) as usize, BACKLOG / 256);
     }
 

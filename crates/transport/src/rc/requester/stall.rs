@@ -24,11 +24,11 @@ pub(super) struct Stall {
     /// RNR NAKs, whether they cost a retry or not.
     rnr_naks: u32,
     /// Packets that had come before.
-    heard: u64,
-    told: bool,
+    received: u64,
+    reported: bool,
     /// The peer was found stopped: silent since, and when it was looked at last.
     stopped: Option<(Time, Time)>,
-    told_stopped: bool,
+    reported_stopped: bool,
 }
 
 impl Requester {
@@ -42,10 +42,10 @@ impl Requester {
             last: None,
             tries: 0,
             rnr_naks: 0,
-            heard: sh.counters.packets_received,
-            told: false,
+            received: sh.counters.packets_received,
+            reported: false,
             stopped: None,
-            told_stopped: false,
+            reported_stopped: false,
         }))
     }
 
@@ -66,10 +66,10 @@ impl Requester {
         stall.tries += 1;
         stall.last = Some(now);
         let waited_ns = now.0.saturating_sub(stall.since?.0);
-        if stall.told || sh.attr.rnr_retry != RNR_FOREVER || waited_ns < NEVER_NS {
+        if stall.reported || sh.attr.rnr_retry != RNR_FOREVER || waited_ns < NEVER_NS {
             return None;
         }
-        stall.told = true;
+        stall.reported = true;
         Some(Evidence::ReceiverNeverReady {
             naks: stall.rnr_naks,
             waited_ns,
@@ -84,10 +84,10 @@ impl Requester {
         let (since, _) = stall.stopped.unwrap_or((silent_since, now));
         stall.stopped = Some((since, now));
         let waited_ns = now.0.saturating_sub(since.0);
-        if stall.told_stopped || waited_ns < NEVER_NS {
+        if stall.reported_stopped || waited_ns < NEVER_NS {
             return None;
         }
-        stall.told_stopped = true;
+        stall.reported_stopped = true;
         Some(Evidence::PeerStopped {
             waited_ns,
             srq: self.awaited_srq(sh),
@@ -98,15 +98,15 @@ impl Requester {
     pub(crate) fn failure_evidence(&self, sh: &Shared) -> Option<Evidence> {
         let front = self.queue.front()?;
         let stall = self.stall.filter(|stall| stall.at == self.una.pos);
-        let heard_ever = sh.counters.packets_received;
+        let received_ever = sh.counters.packets_received;
         Some(Evidence::SendFailed(SendFailed {
             op: front.wqe.op,
             len: front.wqe.data.len(),
             psn: self.psn_of(self.una.pos),
             sent: front.started() && self.max.pos > front.start.pos,
             tries: stall.map_or(0, |stall| stall.tries),
-            heard: stall.map_or(0, |stall| heard_ever - stall.heard),
-            heard_ever,
+            received: stall.map_or(0, |stall| received_ever - stall.received),
+            received_ever,
             waited_ns: stall
                 .and_then(|stall| Some(stall.last?.0.saturating_sub(stall.since?.0)))
                 .unwrap_or(0),
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(failed.psn.value(), sq(1), "the oldest without an answer");
         assert!(failed.sent);
         assert_eq!(failed.tries, 4, "once, and three retries");
-        assert_eq!((failed.heard, failed.heard_ever), (0, 1));
+        assert_eq!((failed.received, failed.received_ever), (0, 1));
         assert_eq!(failed.waited_ns, waited);
     }
 
@@ -164,7 +164,7 @@ mod tests {
         }
         let failed = failed(&mut f);
         assert_eq!(failed.tries, 4);
-        assert_eq!(failed.heard, 3, "since the first retry");
+        assert_eq!(failed.received, 3, "since the first retry");
     }
 
     #[test]

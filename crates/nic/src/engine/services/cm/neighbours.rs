@@ -40,7 +40,7 @@ impl Cm {
         }
         // Of many that wait for the same one, the first asks.
         let mut asked: Vec<(NextHop, bool)> = Vec::new();
-        let mut is_absent = |hop: NextHop| match asked.iter().find(|(known, _)| *known == hop) {
+        let mut is_absent = |hop: NextHop| match asked.iter().find(|(other, _)| *other == hop) {
             Some((_, absent)) => *absent,
             None => {
                 let absent = neighbour(&hop) == Neighbour::Sought;

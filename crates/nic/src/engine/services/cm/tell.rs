@@ -101,12 +101,13 @@ impl Cm {
                 }
                 Event::Response { conn, reply } => self.answered(conn.0, &reply, now),
                 Event::Established { conn, .. } => {
-                    self.told(conn.0, EventKind::Established, 0, Phase::Established);
+                    self.enter_phase(conn.0, EventKind::Established, 0, Phase::Established);
                 }
                 Event::Rejected { conn, rejection } => self.rejected(conn.0, &rejection),
                 Event::Unreachable { conn } => {
                     let status = -libc::ETIMEDOUT;
-                    let key = self.told(conn.0, EventKind::Unreachable, status, Phase::Ended);
+                    let key =
+                        self.enter_phase(conn.0, EventKind::Unreachable, status, Phase::Ended);
                     if let Some(key) = key {
                         self.note_silence(key, now);
                         self.forget_connection(key);
@@ -117,7 +118,8 @@ impl Cm {
                         Ended::Unanswered => -libc::ETIMEDOUT,
                         _ => 0,
                     };
-                    let key = self.told(conn.0, EventKind::Disconnected, status, Phase::Ended);
+                    let key =
+                        self.enter_phase(conn.0, EventKind::Disconnected, status, Phase::Ended);
                     if let Some(entry) = key.and_then(|key| self.ids.get_mut(key)) {
                         entry.state = State::Disconnect;
                     }
@@ -135,7 +137,8 @@ impl Cm {
                 Event::SidrResponse { sidr, reply } => self.resolved(sidr.0, &reply),
                 Event::SidrUnreachable { sidr } => {
                     let status = -libc::ETIMEDOUT;
-                    let key = self.told(sidr.0, EventKind::Unreachable, status, Phase::Ended);
+                    let key =
+                        self.enter_phase(sidr.0, EventKind::Unreachable, status, Phase::Ended);
                     if let Some(key) = key {
                         self.note_silence(key, now);
                         self.forget_connection(key);
@@ -168,7 +171,13 @@ impl Cm {
     }
 
     /// An event without more to it, after which the connection is in another phase.
-    fn told(&mut self, number: u32, kind: EventKind, status: i32, phase: Phase) -> Option<Key> {
+    fn enter_phase(
+        &mut self,
+        number: u32,
+        kind: EventKind,
+        status: i32,
+        phase: Phase,
+    ) -> Option<Key> {
         let key = *self.by_number.get(&number)?;
         let entry = self.ids.get_mut(key)?;
         let param = match entry.qp_type {

@@ -141,7 +141,7 @@ impl Exports {
             Err(errno) => errno,
         };
         let region = Exported::default();
-        (told(request, errno, 0, region), fds)
+        (import_answer(request, errno, 0, region), fds)
     }
 
     fn welcome(&mut self, peer: PeerId, pid: u32, token: &Token) -> Result<Vec<Fd>, i32> {
@@ -176,8 +176,8 @@ impl Exports {
         memory: &MemoryTable,
     ) -> Vec<u8> {
         match self.grant(peer, token, object, memory) {
-            Ok((slot, region)) => told(request, 0, slot, region),
-            Err(errno) => told(request, errno, 0, Exported::default()),
+            Ok((slot, region)) => import_answer(request, 0, slot, region),
+            Err(errno) => import_answer(request, errno, 0, Exported::default()),
         }
     }
 
@@ -344,9 +344,9 @@ impl Importer {
     }
 }
 
-fn told(request: u32, errno: i32, slot: u32, region: Exported) -> Vec<u8> {
+fn import_answer(request: u32, errno: i32, slot: u32, region: Exported) -> Vec<u8> {
     let errno = errno as u32;
-    let answer = Message::Told {
+    let answer = Message::ImportAnswer {
         request,
         errno,
         slot,

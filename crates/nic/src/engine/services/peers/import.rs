@@ -29,15 +29,15 @@ pub(crate) struct Answer {
 }
 
 impl Imported {
-    /// [`Message::Told`] has come; what is to be said to it. An answer counts if it comes from whom
-    /// was asked.
-    pub(crate) fn told(
+    /// [`Message::ImportAnswer`] has come; what is to be said to it. An answer counts if it comes
+    /// from whom was asked.
+    pub(crate) fn on_answer(
         &mut self,
         peer: PeerId,
         message: Message<'_>,
         fds: &mut Vec<Fd>,
     ) -> Option<Vec<u8>> {
-        let Message::Told {
+        let Message::ImportAnswer {
             request,
             errno,
             slot,

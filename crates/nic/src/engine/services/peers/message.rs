@@ -68,10 +68,10 @@ pub(crate) enum Message<'a> {
         qpn: u32,
         bytes: Result<&'a [u8], RemoteFault>,
     },
-    /// The sender has the descriptor of a context ([`Token`]). Answer: [`Message::Told`], with
-    /// descriptors of the memory and of the gate.
+    /// The sender has the descriptor of a context ([`Token`]). Answer: [`Message::ImportAnswer`],
+    /// with descriptors of the memory and of the gate.
     Hello { request: u32, token: Token },
-    /// An object of that context is to be used. Answer: [`Message::Told`].
+    /// An object of that context is to be used. Answer: [`Message::ImportAnswer`].
     Import {
         request: u32,
         token: Token,
@@ -80,7 +80,7 @@ pub(crate) enum Message<'a> {
     /// It is not used any more; a region is named by its slot (in the place of its domain) and key.
     Unimport { object: Object },
     /// What was asked about; `errno` 0: granted.
-    Told {
+    ImportAnswer {
         request: u32,
         errno: u32,
         slot: u32,
@@ -137,7 +137,7 @@ const DATA: u8 = 6;
 const HELLO: u8 = 7;
 const IMPORT: u8 = 8;
 const UNIMPORT: u8 = 9;
-const TOLD: u8 = 10;
+const IMPORT_ANSWER: u8 = 10;
 const LIST: u8 = 11;
 const LISTED: u8 = 12;
 
@@ -298,7 +298,7 @@ impl<'a> Message<'a> {
                 }
             }
             Message::Unimport { object } => words(&mut out, UNIMPORT, &object.words()),
-            Message::Told {
+            Message::ImportAnswer {
                 request,
                 errno,
                 slot,
@@ -311,7 +311,11 @@ impl<'a> Message<'a> {
                     iova,
                     len,
                 } = region;
-                words(&mut out, TOLD, &[request, errno, slot, key, access]);
+                words(
+                    &mut out,
+                    IMPORT_ANSWER,
+                    &[request, errno, slot, key, access],
+                );
                 for long in [base, iova, len] {
                     out.extend_from_slice(&long.to_ne_bytes());
                 }
@@ -411,7 +415,7 @@ impl<'a> Message<'a> {
             UNIMPORT => Message::Unimport {
                 object: Object::of([r.u32()?, r.u32()?, r.u32()?])?,
             },
-            TOLD => Message::Told {
+            IMPORT_ANSWER => Message::ImportAnswer {
                 request: r.u32()?,
                 errno: r.u32()?,
                 slot: r.u32()?,
@@ -521,7 +525,7 @@ mod tests {
             Message::Unimport {
                 object: Object::Dm(8),
             },
-            Message::Told {
+            Message::ImportAnswer {
                 request: 1,
                 errno: 2,
                 slot: 3,

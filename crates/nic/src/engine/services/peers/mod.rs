@@ -367,7 +367,7 @@ impl Parts<'_> {
                 self.hood.exports.unimport(peer, object);
                 None
             }
-            Message::Told { .. } => self.hood.imported.told(peer, message, fds),
+            Message::ImportAnswer { .. } => self.hood.imported.on_answer(peer, message, fds),
             Message::Verdicts {
                 request,
                 qpn,

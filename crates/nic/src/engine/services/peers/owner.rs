@@ -87,10 +87,10 @@ impl Owner {
         device: DeviceParts<'_>,
     ) -> Vec<u8> {
         let mut verdicts = Vec::new();
-        let mut told = |verdict| Verdicts::push(&mut verdicts, verdict);
+        let mut record = |verdict| Verdicts::push(&mut verdicts, verdict);
         match packets {
-            Some(packets) => self.execute_each(peer, target, packets, device, &mut told),
-            None => told(NO_SRQ),
+            Some(packets) => self.execute_each(peer, target, packets, device, &mut record),
+            None => record(NO_SRQ),
         }
         let answer = Message::Verdicts {
             request,
@@ -106,12 +106,12 @@ impl Owner {
         target: Target,
         packets: Packets<'_>,
         mut device: DeviceParts<'_>,
-        told: &mut dyn FnMut(Verdict),
+        record: &mut dyn FnMut(Verdict),
     ) {
         let refused = NO_SRQ;
         let (Some(attr), Some(domain)) = (attr_of(target), self.joined.get(&(peer, target.domain)))
         else {
-            return told(refused);
+            return record(refused);
         };
         let key = (peer, target.qpn);
         let known = self.targets.get(&key);
@@ -123,7 +123,7 @@ impl Owner {
                 served.abandon(device.srqs);
             }
             if self.targets.len() >= TARGETS {
-                return told(refused);
+                return record(refused);
             }
         }
         let served = self.targets.entry(key).or_insert_with(|| Served {
@@ -145,7 +145,7 @@ impl Owner {
                 }
                 Err(_) => refused,
             };
-            told(verdict);
+            record(verdict);
             if !matches!(verdict, Verdict::Executed { .. }) {
                 break;
             }
