@@ -26,7 +26,7 @@ mod scatter;
 pub mod time;
 pub mod uc;
 pub mod ud;
-mod unacknowledged;
+mod unreliable;
 pub mod work;
 
 pub use completion::{Completion, CompletionOpcode, Immediate, NetworkHeader, Status};

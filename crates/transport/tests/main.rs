@@ -4,4 +4,4 @@
 mod hostile;
 mod simulation;
 mod support;
-mod unacknowledged;
+mod unreliable;

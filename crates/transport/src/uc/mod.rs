@@ -11,7 +11,7 @@ mod responder;
 
 use crate::output::Output;
 use crate::rc::Drain;
-use crate::unacknowledged::{SendQueue, State};
+use crate::unreliable::{SendQueue, State};
 use crate::{Counters, Device, PacketSink, Pd, SendWqe, Time};
 use alloc::collections::TryReserveError;
 use responder::Responder;

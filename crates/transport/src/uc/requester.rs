@@ -5,7 +5,7 @@ use crate::completion::{Failure, vendor_err};
 use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
 use crate::rc::MAX_MESSAGE;
-use crate::unacknowledged::State;
+use crate::unreliable::State;
 use crate::{Device, PacketSink, Pd, SendData, SendOp, SendWqe, Status, multi_psn};
 use rnic_wire::{Bth, Ext, ImmDt, Opcode, Operation, Reth, Service, emit, header_len, pad_len};
 

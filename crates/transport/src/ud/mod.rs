@@ -8,7 +8,7 @@ use crate::completion::{Failure, vendor_err};
 use crate::output::Output;
 use crate::rc::Drain;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
-use crate::unacknowledged::{SendQueue, State};
+use crate::unreliable::{SendQueue, State};
 use crate::{
     Completion, CompletionOpcode, Counters, Device, Immediate, Misplaced, NetworkHeader,
     PacketSink, Pd, SendOp, SendWqe, Status, Time,
