@@ -2,10 +2,10 @@
 //! order.
 
 use crate::environment;
-use crate::turned_away;
+use crate::writes_without_polling;
 
 #[test]
 fn posts_of_a_program_that_never_polls_arrive() {
     environment::set("RNIC_HOST_PATH", "off");
-    turned_away::posts_arrive(false);
+    writes_without_polling::posts_arrive(false);
 }

@@ -182,7 +182,12 @@ fn by(path: &str) {
 fn by_shards(path: &str, shards: &str) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
-        .args(["--exact", "fair::measure_both", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "fairness::measure_both",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(PATH, path)
         .env("RNIC_SHARDS", shards)
         .output()

@@ -3,7 +3,7 @@
 //! between them.
 
 use crate::pair;
-use crate::turned_away;
+use crate::writes_without_polling;
 
 use crate::region::{Region, wait};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ const DEPTH: u32 = 128;
 #[test]
 fn posts_of_a_program_that_never_polls_arrive() {
     let by_memory = std::env::var_os("RNIC_HOST_PATH").is_none_or(|path| path != "off");
-    turned_away::posts_arrive(by_memory);
+    writes_without_polling::posts_arrive(by_memory);
 }
 
 /// What is posted, and whether it is in a list with the next.

@@ -1,6 +1,6 @@
 //! Lists of work requests, by memory.
 
-use crate::ordered;
+use crate::wr_lists;
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn lists_of_all_kinds_keep_their_order(lists in ordered::lists()) {
-        ordered::run(&lists);
+    fn lists_of_all_kinds_keep_their_order(lists in wr_lists::lists()) {
+        wr_lists::run(&lists);
     }
 }

@@ -2,7 +2,7 @@
 //! others behind it.
 
 use crate::environment;
-use crate::ordered;
+use crate::wr_lists;
 
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -14,8 +14,8 @@ fn lists_of_all_kinds_keep_their_order() {
         ..Config::with_cases(60)
     };
     let mut runner = TestRunner::new(config);
-    let outcome = runner.run(&ordered::lists(), |lists| {
-        ordered::run(&lists);
+    let outcome = runner.run(&wr_lists::lists(), |lists| {
+        wr_lists::run(&lists);
         Ok::<_, TestCaseError>(())
     });
     outcome.expect("in order");

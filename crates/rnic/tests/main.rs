@@ -3,14 +3,14 @@
 
 mod cm;
 mod cm_events;
+mod connection_report;
 mod datagrams;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
-mod forked;
+mod fork;
 mod loopback;
 mod stopped_peer;
 mod surface;
-mod told;
 mod two_processes;
 mod xrc;
 mod xrc_target;

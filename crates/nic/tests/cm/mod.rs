@@ -9,6 +9,6 @@ mod connect;
 mod datagram;
 mod faults;
 mod killed;
+mod spoofing;
 mod stopped;
-mod strangers;
 mod tools;

@@ -62,7 +62,7 @@ pub enum When {
 }
 
 /// What does not fit, beside the path MTUs. A foreign P_Key is none of these: the device has one
-/// P_Key, so only somebody else's packet can carry another (`tests/partitions.rs`).
+/// P_Key, so only somebody else's packet can carry another (`tests/pkey.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
     Nothing,
