@@ -73,10 +73,10 @@ mod counters;
 mod endpoint;
 mod error;
 mod event;
+mod last_words;
 mod parameters;
 mod state;
 mod time;
-mod will;
 
 pub use address::{Address, Transmit};
 pub use config::Config;
@@ -84,10 +84,10 @@ pub use counters::Counters;
 pub use endpoint::{Admission, Endpoint, Incoming};
 pub use error::CmError;
 pub use event::{Ended, Event, Rejection, Reply, Request, SidrReply, SidrRequest};
+pub use last_words::LastWords;
 pub use parameters::{Accept, Connect, SidrAnswer, SidrConnect};
 pub use state::State;
 pub use time::Time;
-pub use will::Will;
 
 /// A connection of an [`Endpoint`]: its local communication id. Not used again before all others of
 /// the process.

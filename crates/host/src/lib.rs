@@ -15,7 +15,8 @@
 //! * [`source_ports`]: which process a packet of this host came from.
 //! * [`peers`]: what a process has to do on behalf of another one; [`inquiry`] asks all of them
 //!   from outside.
-//! * [`domains`]: XRC domains. [`wills`]: what a killed process would have said to its peers.
+//! * [`domains`]: XRC domains. [`last_words`]: what a killed process would have said to its
+//!   peers.
 //!   [`stopped`]: who is stopped.
 //! * [`membership`] is a process's part in all that.
 //!
@@ -33,6 +34,7 @@ pub mod domains;
 pub mod door;
 mod error;
 pub mod inquiry;
+pub mod last_words;
 pub mod membership;
 pub mod peers;
 pub mod ports;
@@ -43,10 +45,10 @@ pub mod steering;
 pub mod stopped;
 mod tell;
 pub mod train;
-pub mod wills;
 
 pub use domains::{DomainError, DomainKey};
 pub use error::HostError;
+pub use last_words::{DeadProcess, LAST_WORDS_LEN, LastWords, LastWordsId};
 pub use peers::{Heard, PeerId, Peers};
 pub use ports::{BindFlags, PortClaim, Ports};
 pub use qp1::QP1;
@@ -55,4 +57,3 @@ pub use source_ports::SourcePorts;
 pub use steering::MULTICAST_QPN;
 pub use stopped::is_stopped;
 pub use tell::tell;
-pub use wills::{Estate, WILL_LEN, Will, WillId};

@@ -10,13 +10,13 @@ use rnic_wire::cm::Addressee;
 use crate::HostError;
 use crate::domains::{DomainError, DomainKey, DomainLocks};
 use crate::door::{self, Door};
+use crate::last_words::{self, DeadProcess, LastWords, LastWordsFile, LastWordsId};
 use crate::peers::{self, PeerId, Peers};
 use crate::ports::Ports;
 use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
 use crate::source_ports::SourcePorts;
 use crate::train::Train;
-use crate::wills::{self, Estate, Will, WillId, Wills};
 use rnic_sys::{self as sys, Fd};
 
 mod seat;
@@ -43,8 +43,8 @@ pub struct Membership {
     domains: Option<DomainLocks>,
     ports: Ports,
     source_ports: Arc<SourcePorts>,
-    /// From the first will on.
-    wills: Option<Wills>,
+    /// From the first record on.
+    last_words: Option<LastWordsFile>,
     ranges: Vec<QpnRange>,
     /// The door of the process's first link, if this is another one.
     beside: Option<u32>,
@@ -93,7 +93,7 @@ impl Membership {
             domains: None,
             ports,
             source_ports: Arc::new(source_ports),
-            wills: None,
+            last_words: None,
             ranges: Vec::new(),
             beside,
             leaving: None,
@@ -179,31 +179,31 @@ impl Membership {
         &self.source_ports
     }
 
-    /// See `rnic_link::RoceLink::write_will`.
-    pub fn write_will(&mut self, will: &Will) -> io::Result<WillId> {
-        if self.wills.is_none() {
+    /// See `rnic_link::RoceLink::write_last_words`.
+    pub fn write_last_words(&mut self, last_words: &LastWords) -> io::Result<LastWordsId> {
+        if self.last_words.is_none() {
             let locked = self.registry.lock(Duration::ZERO)?;
-            self.wills = Some(Wills::create(&self.registry, &locked)?);
+            self.last_words = Some(LastWordsFile::create(&self.registry, &locked)?);
         }
-        match &mut self.wills {
-            Some(wills) => wills.write(will),
+        match &mut self.last_words {
+            Some(file) => file.write(last_words),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// See `rnic_link::RoceLink::strike_will`.
-    pub fn strike_will(&mut self, will: WillId) {
-        if let Some(wills) = &mut self.wills {
-            wills.strike(will);
+    /// See `rnic_link::RoceLink::remove_last_words`.
+    pub fn remove_last_words(&mut self, id: LastWordsId) {
+        if let Some(file) = &mut self.last_words {
+            file.remove(id);
         }
     }
 
-    /// See `rnic_link::RoceLink::take_wills_of_the_dead`.
-    pub fn take_wills_of_the_dead(&self) -> Vec<Estate> {
+    /// See `rnic_link::RoceLink::take_last_words_of_the_dead`.
+    pub fn take_last_words_of_the_dead(&self) -> Vec<DeadProcess> {
         // Whoever has the lock: next time.
         let locked = self.registry.lock(Duration::ZERO);
         locked.map_or(Vec::new(), |locked| {
-            wills::take_of_the_dead(&self.registry, &locked)
+            last_words::take_from_the_dead(&self.registry, &locked)
         })
     }
 
@@ -408,8 +408,8 @@ impl Membership {
             for socket in sockets(self.first()) {
                 sys::touch_at(self.registry.dir(), &socket);
             }
-            if let Some(wills) = &self.wills {
-                wills.touch();
+            if let Some(file) = &self.last_words {
+                file.touch();
             }
             if let Some(domains) = &self.domains {
                 domains.touch();

@@ -219,28 +219,31 @@ fn a_killed_listener_is_gone_at_once() {
 }
 
 #[test]
-fn the_wills_of_a_killed_process_are_executed_once() {
-    if !isolated("qp1::the_wills_of_a_killed_process_are_executed_once") {
+fn the_last_words_of_a_killed_process_are_sent_once() {
+    if !isolated("qp1::the_last_words_of_a_killed_process_are_sent_once") {
         return;
     }
     let [mut a, mut b, mut killed, mut orderly] = agents();
-    ok(&mut orderly, "will 3");
-    ok(&mut killed, "will 5");
+    ok(&mut orderly, "last-words 3");
+    ok(&mut killed, "last-words 5");
     ok(&mut killed, "fork");
     let child: i32 = killed.ask("fork-and-stay")[0].parse().unwrap();
     drop(orderly);
-    assert_eq!(a.ask("inherit"), ["wills"]);
+    assert_eq!(a.ask("take-last-words"), ["last-words"]);
     killed.kill();
     // As soon as the child has closed its copies. Neither asks for the other's.
-    until("nobody inherits", || {
-        a.tell("inherit");
-        b.tell("inherit");
+    until("nobody takes them", || {
+        a.tell("take-last-words");
+        b.tell("take-last-words");
         let mut got = [a.wait(), b.wait()];
         got.sort();
-        assert!(got[0] == ["wills"], "{got:?}");
-        got[1] == ["wills", "5"]
+        assert!(got[0] == ["last-words"], "{got:?}");
+        got[1] == ["last-words", "5"]
     });
-    assert_eq!([a.ask("inherit"), b.ask("inherit")], [["wills"], ["wills"]]);
+    assert_eq!(
+        [a.ask("take-last-words"), b.ask("take-last-words")],
+        [["last-words"], ["last-words"]]
+    );
     // SAFETY: takes no pointer; the child is a process of this test.
     unsafe { libc::kill(child, libc::SIGKILL) };
 }

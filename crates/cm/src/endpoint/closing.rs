@@ -3,13 +3,13 @@
 use super::active::fit;
 use super::connection::Connection;
 use super::{Endpoint, State};
-use crate::{Address, CmError, ConnId, Ended, Event, Time, Will};
+use crate::{Address, CmError, ConnId, Ended, Event, LastWords, Time};
 use alloc::boxed::Box;
 use rnic_wire::cm::{Answered, Drep, Dreq, Mad, Message, Rej, RejectReason};
 
 /// A DREQ in the name of a dead process: repetitions, and the time between them.
-const WILL_RETRIES: u8 = 3;
-const WILL_INTERVAL_NS: u64 = 250_000_000;
+const LAST_WORDS_RETRIES: u8 = 3;
+const LAST_WORDS_INTERVAL_NS: u64 = 250_000_000;
 
 impl Endpoint {
     /// Ends a connection that is established, or accepted: sends a DREQ with at most 220 bytes of
@@ -106,10 +106,10 @@ impl Endpoint {
 
     /// Disconnects in the name of a process that died. The DREQ is repeated three times, 250 ms
     /// apart, because its answer may go elsewhere. No event names this connection. If it is one of
-    /// our own that is being disconnected, its DREQ is repeated at once, for whoever has no time to
-    /// wait.
-    pub fn execute(&mut self, now: Time, will: &Will) {
-        let id = will.local_id;
+    /// our own that is being disconnected, its DREQ is repeated at once, for a caller that has no
+    /// time to wait.
+    pub fn send_last_words(&mut self, now: Time, last_words: &LastWords) {
+        let id = last_words.local_id;
         if let Some(state) = self.connections.get(id).map(Connection::state) {
             if state == State::DreqSent {
                 self.repeat_now(now, id);
@@ -119,14 +119,14 @@ impl Endpoint {
         if self.resolutions.contains(id) {
             return;
         }
-        let mut connection = Connection::new(true, 0, will.address);
+        let mut connection = Connection::new(true, 0, last_words.address);
         connection.orphan = true;
-        connection.remote_id = will.remote_id;
-        connection.remote_qpn = will.remote_qpn;
-        connection.interval_ns = WILL_INTERVAL_NS;
-        connection.max_retries = WILL_RETRIES;
+        connection.remote_id = last_words.remote_id;
+        connection.remote_qpn = last_words.remote_qpn;
+        connection.interval_ns = LAST_WORDS_INTERVAL_NS;
+        connection.max_retries = LAST_WORDS_RETRIES;
         self.connections.insert(id, connection);
-        // At once: whoever executes wills has a second for it, and the repetitions are near.
+        // At once: the caller has a second for all last words, and the repetitions are near.
         if let Some(dreq) = self.dreq(id, [0; 220]) {
             self.connections.set_state(id, State::DreqSent);
             let tid = self.transaction(id);
@@ -351,7 +351,7 @@ impl Endpoint {
             }
             State::DreqReceived => self.counters.duplicates += 1,
             // The peer has accepted, and left before it heard from us. It may not say so again once
-            // our RTU is there: a dead process does not get that, and its will is executed but
+            // our RTU is there: a dead process does not get that, and its last words are sent but
             // once.
             State::RepReceived => {
                 connection.tid = tid;

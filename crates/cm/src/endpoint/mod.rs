@@ -10,7 +10,8 @@ mod sidr;
 mod timers;
 
 use crate::{
-    Address, CmError, Config, ConnId, Counters, Ended, Event, SidrId, State, Time, Transmit, Will,
+    Address, CmError, Config, ConnId, Counters, Ended, Event, LastWords, SidrId, State, Time,
+    Transmit,
 };
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -220,13 +221,13 @@ impl Endpoint {
     /// What has to be said in the name of this process should it die now: a connection that the
     /// peer may think of as established, even if it was destroyed here. `None` before (the peer's
     /// retries end by themselves) and after.
-    pub fn will(&self, conn: ConnId) -> Option<Will> {
+    pub fn last_words(&self, conn: ConnId) -> Option<LastWords> {
         let connection = self.connections.get(conn.0)?;
         matches!(
             connection.state(),
             State::RepSent | State::Established | State::DreqSent
         )
-        .then_some(Will {
+        .then_some(LastWords {
             local_id: conn.0,
             remote_id: connection.remote_id,
             remote_qpn: connection.remote_qpn,

@@ -130,7 +130,7 @@ fn a_connection_from_begin_to_end() {
         panic!("not established");
     };
     assert_eq!(private_data.unwrap()[..3], *b"go\0");
-    assert_eq!(b.will(passive).unwrap().remote_qpn, 0x11);
+    assert_eq!(b.last_words(passive).unwrap().remote_qpn, 0x11);
     a.disconnect(now, active, b"bye").unwrap();
     exchange(now, &mut a, &mut b);
     let Some(Event::Disconnected {

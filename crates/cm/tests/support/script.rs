@@ -2,7 +2,7 @@
 
 use rnic_cm::{
     Accept, Address, Admission, CmError, Config, ConnId, Connect, Ended, Endpoint, Event, Incoming,
-    SidrAnswer, SidrConnect, SidrId, State, Time, Transmit, Will,
+    LastWords, SidrAnswer, SidrConnect, SidrId, State, Time, Transmit,
 };
 use rnic_wire::cm::{
     Answered, Drep, Dreq, IpCmHeader, Mad, Message, Mra, PortSpace, Rej, RejectReason, Rep, Req,
@@ -183,7 +183,7 @@ impl Stage {
             "resolutions",
             "counter",
         ];
-        if expects.contains(&first) || first == "will" && matches!(rest, ["yes" | "no"]) {
+        if expects.contains(&first) || first == "last_words" && matches!(rest, ["yes" | "no"]) {
             return self.expect(first, rest);
         }
         self.nothing_is_left()?;
@@ -335,19 +335,19 @@ impl Stage {
                     self.names.insert(name.into(), sidr.0);
                 })
             }
-            "will" => {
+            "last_words" => {
                 let local_id = match args.text("id") {
                     Some(id) => number(id)? as u32,
                     None => self.id(&mut args)?,
                 };
-                let will = Will {
+                let last_words = LastWords {
                     local_id,
                     remote_id: args.number("peer", PEER)? as u32,
                     remote_qpn: args.number("qpn", 0x11)? as u32,
                     address: Address::new(gid("10.0.0.2")?, gid("10.0.0.1")?),
                 };
-                self.endpoint.execute(now, &will);
-                self.names.insert("c".into(), will.local_id);
+                self.endpoint.send_last_words(now, &last_words);
+                self.names.insert("c".into(), last_words.local_id);
                 Ok(())
             }
             _ => {
@@ -660,9 +660,11 @@ impl Stage {
                 };
                 same(name, is, number(n)?)
             }
-            ("will", [word]) => {
-                let will = self.endpoint.will(ConnId(self.id(&mut Args::parse(&[])?)?));
-                same("will", will.is_some(), *word == "yes")
+            ("last_words", [word]) => {
+                let last_words = self
+                    .endpoint
+                    .last_words(ConnId(self.id(&mut Args::parse(&[])?)?));
+                same("last_words", last_words.is_some(), *word == "yes")
             }
             _ => Err("means nothing".into()),
         }

@@ -1,14 +1,14 @@
 //! What the link has together with the other processes of the host: QPN ranges, ports, domains,
-//! wills.
+//! last words.
 
 use super::RoceLink;
 use crate::LinkError;
 use crate::staging::path::PathId;
 use rnic_host::domains::{DomainError, DomainKey};
+use rnic_host::last_words::{DeadProcess, LastWords, LastWordsId};
 use rnic_host::peers::{PeerId, Peers};
 use rnic_host::ports::Ports;
 use rnic_host::registry::{QpnRange, RANGE_BITS};
-use rnic_host::wills::{Estate, Will, WillId};
 
 impl RoceLink {
     /// The QPN ranges of this process.
@@ -165,33 +165,36 @@ impl RoceLink {
             .map(|live| live.membership.ports().clone())
     }
 
-    /// Leaves a will: should this process be killed, another of this host executes it (one that
-    /// asks, see [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at
-    /// most, but for the first.
+    /// Leaves last words: should this process be killed, another of this host sends them (one that
+    /// calls [`take_last_words_of_the_dead`](RoceLink::take_last_words_of_the_dead)). Two system
+    /// calls at most, but for the first.
     ///
     /// # Errors
-    /// No room on the file system, or 131,072 wills; TimedOut: a process has the registry's lock at
+    /// No room on the file system, or 131,072 records; TimedOut: a process has the registry's lock at
     /// this moment.
-    pub fn write_will(&mut self, will: &Will) -> std::io::Result<WillId> {
+    pub fn write_last_words(&mut self, last_words: &LastWords) -> std::io::Result<LastWordsId> {
         match &mut self.live {
-            Some(live) => live.membership.write_will(will),
+            Some(live) => live.membership.write_last_words(last_words),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// Takes it back: there is nothing left to be said. All wills of a process that closes the link
-    /// are taken back.
-    pub fn strike_will(&mut self, will: WillId) {
+    /// Takes a record back: there is nothing left to be said. All records of a process that closes
+    /// the link are taken back.
+    pub fn remove_last_words(&mut self, id: LastWordsId) {
         if let Some(live) = &mut self.live {
-            live.membership.strike_will(will);
+            live.membership.remove_last_words(id);
         }
     }
 
     /// What processes left that were killed and did not close the link: for this process alone to
-    /// execute, until it drops the estate. Takes a few microseconds per process that leaves wills,
-    /// so once a second is often enough. Empty, too, while another process is at the registry.
-    pub fn take_wills_of_the_dead(&mut self) -> Vec<Estate> {
+    /// send, until it drops the [`DeadProcess`]. Takes a few microseconds per process that leaves
+    /// last words, so once a second is often enough. Empty, too, while another process is at the
+    /// registry.
+    pub fn take_last_words_of_the_dead(&mut self) -> Vec<DeadProcess> {
         let live = self.live.as_ref();
-        live.map_or(Vec::new(), |live| live.membership.take_wills_of_the_dead())
+        live.map_or(Vec::new(), |live| {
+            live.membership.take_last_words_of_the_dead()
+        })
     }
 }

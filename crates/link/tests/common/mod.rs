@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rnic_host::{BindFlags, PortClaim, QP1, WILL_LEN};
+use rnic_host::{BindFlags, LAST_WORDS_LEN, PortClaim, QP1};
 use rnic_link::{LinkConfig, LinkCounters, PathSpec, RoceLink};
 use rnic_wire::cm::{
     Answered, Drep, IpCmHeader, Mad, Message, PortSpace, Rej, RejectReason, ServiceId, SidrReq,
@@ -593,19 +593,19 @@ pub fn agent_main() {
                 claims.clear();
                 eprintln!("@ok");
             }
-            ["will", n] => {
-                let will = [n.parse().expect("a byte"); WILL_LEN];
-                link.write_will(&will).expect("written");
+            ["last-words", n] => {
+                let last_words = [n.parse().expect("a byte"); LAST_WORDS_LEN];
+                link.write_last_words(&last_words).expect("written");
                 eprintln!("@ok");
             }
-            ["inherit"] => {
-                let estates = link.take_wills_of_the_dead();
-                let wills: Vec<String> = estates
+            ["take-last-words"] => {
+                let dead = link.take_last_words_of_the_dead();
+                let last_words: Vec<String> = dead
                     .iter()
-                    .flat_map(|estate| estate.wills())
-                    .map(|will| will[WILL_LEN - 1].to_string())
+                    .flat_map(|process| process.last_words())
+                    .map(|last_words| last_words[LAST_WORDS_LEN - 1].to_string())
                     .collect();
-                eprintln!("@wills {}", wills.join(" "));
+                eprintln!("@last-words {}", last_words.join(" "));
             }
             ["alive", qpn] => {
                 let range = qpn.parse::<u32>().expect("qpn") >> 12;

@@ -9,12 +9,12 @@
 mod channel;
 mod event;
 mod id;
-mod wills;
+mod last_words;
 
 pub use channel::EventChannel;
 pub use event::Event;
 pub use id::{Id, Multicast};
-pub use wills::execute_wills_of_the_dead;
+pub use last_words::send_last_words_of_the_dead;
 
 pub use crate::engine::cm_service::{
     ACCEPT_PRIVATE_DATA, ACCEPT_UD_PRIVATE_DATA, CONNECT_PRIVATE_DATA, CONNECT_UD_PRIVATE_DATA,

@@ -186,7 +186,7 @@ fn start(args: Args) -> Result<()> {
     let status = ward.wait()?;
     // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be
     // told, so be it.
-    let _ = rnic_nic::cm::execute_wills_of_the_dead();
+    let _ = rnic_nic::cm::send_last_words_of_the_dead();
     let report = collector.read();
     drop(collector);
     report::close(

@@ -124,7 +124,7 @@ impl Cm {
             phase: Phase::Requested,
             terms,
             peer_range: None,
-            will: None,
+            last_words: None,
             asked_at: now,
             noted: false,
         });
@@ -198,7 +198,7 @@ impl Cm {
             return Err(refused(VERB, e));
         }
         match number {
-            Number::Conn(conn) => self.needs_will(key, conn),
+            Number::Conn(conn) => self.needs_last_words(key, conn),
             Number::Sidr(_) => self.forget_connection(key),
         }
         Ok(())
@@ -325,12 +325,12 @@ impl Cm {
             match connection.number {
                 Number::Conn(conn) => {
                     self.endpoint.destroy(Time(now), conn);
-                    self.leave_connection(conn, connection.will.take());
+                    self.leave_connection(conn, connection.last_words.take());
                 }
                 Number::Sidr(sidr) => self.endpoint.sidr_destroy(Time(now), sidr),
             }
         }
-        self.needs_no_will(&mut connection);
+        self.needs_no_last_words(&mut connection);
         self.forget_number(key, &connection);
     }
 

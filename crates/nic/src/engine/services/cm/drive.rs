@@ -38,7 +38,7 @@ impl Cm {
             qp1: Default::default(),
             table: Vec::new(),
             leaving: Default::default(),
-            wills: Default::default(),
+            last_words: Default::default(),
             queries: Default::default(),
             life: Default::default(),
             held: Default::default(),
@@ -147,7 +147,7 @@ impl Cm {
     /// Sends what there is to say, and tells what there is to tell.
     fn settle(&mut self, link: &mut RoceLink, now: u64) -> bool {
         self.take_events(now);
-        self.settle_wills(link);
+        self.update_last_words(link);
         let (mut sent, mut asked) = (false, false);
         for arrived in std::mem::take(&mut self.forwards) {
             if let Some(spec) = self.spec(&arrived.way_here()) {
@@ -172,7 +172,7 @@ impl Cm {
             self.queries.deadline(),
             self.held.deadline(),
             self.waits.deadline(),
-            self.will_deadline(),
+            self.last_words_deadline(),
         ];
         self.deadline = looks.into_iter().flatten().min();
         sent
@@ -197,15 +197,15 @@ impl Engine {
     pub(crate) fn attend_to_cm(&mut self, now: u64) {
         self.cm.attend(&mut self.link, now);
         self.cm.look_for_deaths(&self.link, now);
-        if self.cm.will_deadline().is_some_and(|at| at <= now) {
-            self.cm.execute_wills(&mut self.link, now);
+        if self.cm.last_words_deadline().is_some_and(|at| at <= now) {
+            self.cm.send_last_words(&mut self.link, now);
         }
         self.send_cm(now);
     }
 
-    /// Executes the wills of the dead; true: there were some.
-    pub(crate) fn execute_wills(&mut self, now: u64) -> bool {
-        let some = self.cm.execute_wills(&mut self.link, now);
+    /// Sends the last words of dead processes; true: there were some.
+    pub(crate) fn send_last_words(&mut self, now: u64) -> bool {
+        let some = self.cm.send_last_words(&mut self.link, now);
         self.send_cm(now);
         some
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 
 use rnic_cm::{ConnId, SidrId};
+use rnic_host::last_words::LastWordsId;
 use rnic_host::ports::PortClaim;
-use rnic_host::wills::WillId;
 use rnic_wire::PathMtu;
 
 use super::PortSpace;
@@ -71,7 +71,7 @@ pub(crate) struct Connection {
     /// The range of the peer's process if it is on this host and watched.
     pub(crate) peer_range: Option<u32>,
     /// What would be said to a peer elsewhere, should this process be killed.
-    pub(crate) will: Option<WillId>,
+    pub(crate) last_words: Option<LastWordsId>,
     /// When this side asked.
     pub(crate) asked_at: u64,
     /// That there is no answer was noted for a report.

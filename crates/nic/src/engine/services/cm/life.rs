@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rnic_cm::{ConnId, State, Time};
+use rnic_host::last_words::LastWordsId;
 use rnic_host::qp1::range_of_id;
-use rnic_host::wills::WillId;
 use rnic_link::RoceLink;
 
 use super::entry::{Connection, Number};
@@ -37,12 +37,12 @@ pub(crate) struct Life {
     next_census: u64,
 }
 
-/// Connections whose ids are gone, and their wills.
+/// Connections whose ids are gone, and their last words.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
-    connections: Vec<(ConnId, Option<WillId>)>,
-    /// Some of them have one.
-    wills: bool,
+    connections: Vec<(ConnId, Option<LastWordsId>)>,
+    /// Some of them have last words.
+    last_words: bool,
     /// How many there may be before those that are over are looked for again.
     enough: usize,
 }
@@ -60,13 +60,13 @@ impl Life {
 
 impl Cm {
     /// The id of a connection is gone; what the peer still has to confirm is kept in mind.
-    pub(crate) fn leave_connection(&mut self, conn: ConnId, will: Option<WillId>) {
-        match self.endpoint.will(conn) {
+    pub(crate) fn leave_connection(&mut self, conn: ConnId, last_words: Option<LastWordsId>) {
+        match self.endpoint.last_words(conn) {
             Some(_) => {
-                self.leaving.wills |= will.is_some();
-                self.leaving.connections.push((conn, will));
+                self.leaving.last_words |= last_words.is_some();
+                self.leaving.connections.push((conn, last_words));
             }
-            None => self.strike(will),
+            None => self.remove_last_words(last_words),
         }
         if self.leaving.connections.len() > self.leaving.enough {
             self.is_leaving();
@@ -75,9 +75,9 @@ impl Cm {
         }
     }
 
-    /// Wills are left of connections whose ids are gone.
-    pub(crate) fn leaves_wills(&self) -> bool {
-        self.leaving.wills
+    /// There are last words of connections whose ids are gone.
+    pub(crate) fn leaves_last_words(&self) -> bool {
+        self.leaving.last_words
     }
 
     /// Some peer has not confirmed that a connection is over.
@@ -85,16 +85,16 @@ impl Cm {
         let Cm {
             leaving,
             endpoint,
-            wills,
+            last_words,
             ..
         } = self;
-        leaving.wills = false;
-        leaving.connections.retain(|(conn, will)| {
-            let goes_on = endpoint.will(*conn).is_some();
+        leaving.last_words = false;
+        leaving.connections.retain(|(conn, id)| {
+            let goes_on = endpoint.last_words(*conn).is_some();
             if goes_on {
-                leaving.wills |= will.is_some();
+                leaving.last_words |= id.is_some();
             } else {
-                wills.strike(*will);
+                last_words.remove(*id);
             }
             goes_on
         });
@@ -104,8 +104,8 @@ impl Cm {
     /// Tells those peers again.
     fn repeat_farewells(&mut self, now: u64) {
         for (conn, _) in &self.leaving.connections {
-            if let Some(will) = self.endpoint.will(*conn) {
-                self.endpoint.execute(Time(now), &will);
+            if let Some(last_words) = self.endpoint.last_words(*conn) {
+                self.endpoint.send_last_words(Time(now), &last_words);
             }
         }
     }

@@ -11,8 +11,8 @@ use rnic_host::SourcePorts;
 use rnic_host::ports::Ports;
 
 use super::entry::{Entry, Facts, Handle, TakenEvent, Waiting};
-use super::estate::Wills;
 use super::held::Held;
+use super::last_words::PendingLastWords;
 use super::life::{Leaving, Life};
 use super::listeners::Listeners;
 use super::qp1::{Arrived, Qp1};
@@ -47,7 +47,7 @@ pub(crate) struct Cm {
     pub(crate) table: Vec<GidEntry>,
     /// Connections of ids that are gone whose peers have not confirmed the end yet, among others.
     pub(crate) leaving: Leaving,
-    pub(crate) wills: Wills,
+    pub(crate) last_words: PendingLastWords,
     pub(crate) queries: Queries,
     pub(crate) life: Life,
     pub(crate) held: Held,

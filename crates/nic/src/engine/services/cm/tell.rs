@@ -187,9 +187,9 @@ impl Cm {
         let connection = entry.connection.as_mut()?;
         connection.phase = phase;
         if phase == Phase::Ended {
-            let will = connection.will.take();
+            let last_words = connection.last_words.take();
             let connection = *connection;
-            self.strike(will);
+            self.remove_last_words(last_words);
             self.unwatch(key, &connection);
         }
         self.post(Waiting {
@@ -272,7 +272,7 @@ impl Cm {
                 timeout: req.primary.ack_timeout.max(1),
             },
             peer_range: None,
-            will: None,
+            last_words: None,
             asked_at: 0,
             noted: false,
         });
@@ -318,7 +318,7 @@ impl Cm {
             phase: Phase::Request,
             terms: Terms::of_datagrams(entry.ah(&path), mtu),
             peer_range: None,
-            will: None,
+            last_words: None,
             asked_at: 0,
             noted: false,
         });
@@ -404,8 +404,8 @@ impl Cm {
         };
         if let Some(connection) = self.ids.get_mut(key).and_then(|e| e.connection.as_mut()) {
             connection.phase = Phase::Ended;
-            let will = connection.will.take();
-            self.strike(will);
+            let last_words = connection.last_words.take();
+            self.remove_last_words(last_words);
         }
         self.forget_connection(key);
         let reason = rejection.reason.0;

@@ -4,9 +4,9 @@ use crate::Address;
 use rnic_wire::Gid;
 
 /// A connection as somebody else needs to know it to end it: kept outside of the process, and after
-/// its death given to [`Endpoint::execute`](crate::Endpoint::execute) of another.
+/// its death given to [`Endpoint::send_last_words`](crate::Endpoint::send_last_words) of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Will {
+pub struct LastWords {
     /// Communication id of the process that left it.
     pub local_id: u32,
     /// Communication id of the peer.
@@ -17,13 +17,13 @@ pub struct Will {
     pub address: Address,
 }
 
-impl Will {
+impl LastWords {
     /// Length in bytes of a record.
     pub const LEN: usize = 56;
 
     /// As a record in a file.
-    pub fn to_bytes(&self) -> [u8; Will::LEN] {
-        let mut out = [0; Will::LEN];
+    pub fn to_bytes(&self) -> [u8; LastWords::LEN] {
+        let mut out = [0; LastWords::LEN];
         out[..4].copy_from_slice(&self.local_id.to_be_bytes());
         out[4..8].copy_from_slice(&self.remote_id.to_be_bytes());
         out[8..12].copy_from_slice(&self.remote_qpn.to_be_bytes());
@@ -39,7 +39,7 @@ impl Will {
     }
 
     /// From a record in a file that others can write; `None` if it is none.
-    pub fn from_bytes(bytes: &[u8; Will::LEN]) -> Option<Will> {
+    pub fn from_bytes(bytes: &[u8; LastWords::LEN]) -> Option<LastWords> {
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
@@ -51,7 +51,7 @@ impl Will {
         if word(52) != checksum(&bytes[..52]) || word(0) == 0 || word(4) == 0 {
             return None;
         }
-        Some(Will {
+        Some(LastWords {
             local_id: word(0),
             remote_id: word(4),
             remote_qpn: word(8) & 0xff_ffff,

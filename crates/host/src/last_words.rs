@@ -1,9 +1,9 @@
-//! Wills: what a process wants said to its peers should it be killed.
+//! Last words: what a process wants said to its peers should it be killed.
 //!
 //! A kernel would say it; here another process of the host does. Each process that has something to
 //! leave keeps a file of records beside the [registry](crate::registry), locked as long as it
-//! lives. Whoever comes across a file without a lock takes the [`Estate`] under his own, so that it
-//! is executed once, and again only if he dies over it.
+//! lives. A process that finds a file without a lock takes the lock: the records are now its
+//! [`DeadProcess`], and it sends them. So they are sent once, and again only if it dies over it.
 //!
 //! What the records mean is their writer's business. They are checked like a packet all the same.
 
@@ -16,40 +16,40 @@ use std::time::Duration;
 use crate::registry::{Locked, Registry};
 use rnic_sys::{self as sys, Fd};
 
-/// Bytes of a will.
-pub const WILL_LEN: usize = 124;
-/// A record, its meaning known to the layer above.
-pub type Will = [u8; WILL_LEN];
+/// Bytes of one record of last words.
+pub const LAST_WORDS_LEN: usize = 124;
+/// A record, for one connection. The layer above knows its meaning.
+pub type LastWords = [u8; LAST_WORDS_LEN];
 
-const RECORD_LEN: usize = WILL_LEN + 4;
-/// Most wills of a process: one per connection.
+const RECORD_LEN: usize = LAST_WORDS_LEN + 4;
+/// Most records of a process: one per connection.
 const MOST: usize = 1 << 17;
-const PREFIX: &str = "will.";
+const PREFIX: &str = "last-words.";
 
-/// A will in the file of its process.
+/// A record in the file of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WillId(u32);
+pub struct LastWordsId(u32);
 
-/// The wills of this process.
+/// The last words of this process.
 #[derive(Debug)]
-pub struct Wills {
+pub struct LastWordsFile {
     file: File,
     /// Records ever written.
     len: u32,
     free: Vec<u32>,
 }
 
-/// What a dead process left. It is this process's to execute; dropping it says that this is done.
+/// What a dead process left. This process has to send it; dropping it says that this is done.
 #[derive(Debug)]
-pub struct Estate {
-    wills: Vec<Will>,
+pub struct DeadProcess {
+    last_words: Vec<LastWords>,
     _file: File,
 }
 
-impl Estate {
-    /// In no order.
-    pub fn wills(&self) -> &[Will] {
-        &self.wills
+impl DeadProcess {
+    /// Its records, in no order.
+    pub fn last_words(&self) -> &[LastWords] {
+        &self.last_words
     }
 }
 
@@ -80,22 +80,22 @@ impl Drop for File {
     }
 }
 
-fn encode(will: &Will) -> [u8; RECORD_LEN] {
+fn encode(last_words: &LastWords) -> [u8; RECORD_LEN] {
     let mut out = [0; RECORD_LEN];
-    out[..WILL_LEN].copy_from_slice(will);
-    out[WILL_LEN..].copy_from_slice(&check(will).to_ne_bytes());
+    out[..LAST_WORDS_LEN].copy_from_slice(last_words);
+    out[LAST_WORDS_LEN..].copy_from_slice(&check(last_words).to_ne_bytes());
     out
 }
 
-/// `None`: struck, half written, or nothing that this program wrote.
-fn decode(record: &[u8; RECORD_LEN]) -> Option<Will> {
-    let (will, sum) = record.split_first_chunk::<WILL_LEN>()?;
-    (sum == check(will).to_ne_bytes()).then_some(*will)
+/// `None`: removed, half written, or nothing that this program wrote.
+fn decode(record: &[u8; RECORD_LEN]) -> Option<LastWords> {
+    let (last_words, sum) = record.split_first_chunk::<LAST_WORDS_LEN>()?;
+    (sum == check(last_words).to_ne_bytes()).then_some(*last_words)
 }
 
-fn check(will: &Will) -> u32 {
+fn check(last_words: &LastWords) -> u32 {
     let mut hash = 0x5769_6c6c_0001_u64;
-    for word in will.chunks_exact(4) {
+    for word in last_words.chunks_exact(4) {
         let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
         hash = (hash ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^= hash >> 29;
@@ -103,10 +103,10 @@ fn check(will: &Will) -> u32 {
     (hash >> 16) as u32
 }
 
-impl Wills {
-    /// A file without wills. The registry's lock keeps others from taking it for a dead one's
-    /// before it is locked.
-    pub fn create(registry: &Registry, _locked: &Locked) -> io::Result<Wills> {
+impl LastWordsFile {
+    /// A file without records. The registry's lock keeps others from taking it for a dead
+    /// process's before it is locked.
+    pub fn create(registry: &Registry, _locked: &Locked) -> io::Result<LastWordsFile> {
         let name = format!("{PREFIX}{:016x}", sys::random_u64());
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
         let c_name = CString::new(name.as_bytes())?;
@@ -115,15 +115,15 @@ impl Wills {
         if !sys::try_lock_file(&file.fd)? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Wills {
+        Ok(LastWordsFile {
             file,
             len: 0,
             free: Vec::new(),
         })
     }
 
-    /// Adds one.
-    pub fn write(&mut self, will: &Will) -> io::Result<WillId> {
+    /// Adds a record.
+    pub fn write(&mut self, last_words: &LastWords) -> io::Result<LastWordsId> {
         let number = match self.free.pop() {
             Some(number) => number,
             None if self.len as usize == MOST => return Err(io::ErrorKind::StorageFull.into()),
@@ -132,8 +132,8 @@ impl Wills {
                 self.len - 1
             }
         };
-        match self.put(number, &encode(will)) {
-            Ok(()) => Ok(WillId(number)),
+        match self.put(number, &encode(last_words)) {
+            Ok(()) => Ok(LastWordsId(number)),
             Err(e) => {
                 self.free.push(number);
                 Err(e)
@@ -141,11 +141,11 @@ impl Wills {
         }
     }
 
-    /// Takes it back; an id that this process never got is ignored.
-    pub fn strike(&mut self, will: WillId) {
-        if will.0 < self.len {
-            let _ = self.put(will.0, &[0; RECORD_LEN]);
-            self.free.push(will.0);
+    /// Takes a record back; an id that this process never got is ignored.
+    pub fn remove(&mut self, id: LastWordsId) {
+        if id.0 < self.len {
+            let _ = self.put(id.0, &[0; RECORD_LEN]);
+            self.free.push(id.0);
         }
     }
 
@@ -160,26 +160,26 @@ impl Wills {
     }
 }
 
-/// Takes what dead processes left. The registry's lock: see [`Wills::create`].
-pub fn take_of_the_dead(registry: &Registry, _locked: &Locked) -> Vec<Estate> {
+/// Takes what dead processes left. The registry's lock: see [`LastWordsFile::create`].
+pub fn take_from_the_dead(registry: &Registry, _locked: &Locked) -> Vec<DeadProcess> {
     files_of_the_dead(registry)
-        .map(|(fd, path)| Estate {
-            wills: read(&fd).unwrap_or_default(),
+        .map(|(fd, path)| DeadProcess {
+            last_words: read(&fd).unwrap_or_default(),
             _file: File::new(fd, path),
         })
-        .filter(|estate| !estate.wills.is_empty())
+        .filter(|process| !process.last_words.is_empty())
         .collect()
 }
 
 /// A dead process of this user and network namespace has left something that nobody has taken yet.
-pub fn of_the_dead_wait() -> bool {
+pub fn dead_left_any() -> bool {
     let Some(registry) = Registry::of_user() else {
         return false;
     };
     let Ok(_locked) = registry.lock(Duration::from_millis(100)) else {
         return false;
     };
-    files_of_the_dead(&registry).any(|(fd, _)| read(&fd).is_ok_and(|wills| !wills.is_empty()))
+    files_of_the_dead(&registry).any(|(fd, _)| read(&fd).is_ok_and(|records| !records.is_empty()))
 }
 
 /// Locked, until they are dropped.
@@ -192,13 +192,13 @@ fn files_of_the_dead(registry: &Registry) -> impl Iterator<Item = (Fd, PathBuf)>
         }
         let name = CString::new(name.as_bytes()).ok()?;
         let fd = sys::open_at(Some(registry.dir()), &name, libc::O_RDWR, 0).ok()?;
-        // Without a name: somebody else has just executed it.
+        // Without a name: another process has just sent them.
         let dead = sys::try_lock_file(&fd).ok()? && !sys::stat(&fd).ok()?.removed;
         dead.then(|| (fd, entry.path()))
     })
 }
 
-fn read(fd: &Fd) -> io::Result<Vec<Will>> {
+fn read(fd: &Fd) -> io::Result<Vec<LastWords>> {
     let len = (sys::stat(fd)?.size as usize).min(MOST * RECORD_LEN);
     let mut bytes = vec![0; len];
     let n = sys::read_at(fd, &mut bytes, 0)?;
