@@ -29,7 +29,7 @@ pub const TARGETS: [Target; 8] = [
     ("connections", cm::connections),
     ("queue_pair", transport::queue_pair),
     ("capture", capture::file),
-    ("door", link::door),
+    ("handover", link::handover),
     ("settings", link::settings),
 ];
 

@@ -1,20 +1,21 @@
-//! What other processes send to a process's door, and what people write into the environment.
+//! What other processes send to a process's hand-over socket, and what people write into the
+//! environment.
 
-use rnic_host::door;
+use rnic_host::handover;
 use rnic_host::steering::Probe;
 use rnic_link::{FaultSpec, XdpSpec};
 
-/// Any bytes as a message that came to the door: its records lie in it, one behind the other, none
-/// is empty, and a header that is written again reads the same. Any bytes as a probe.
-pub(crate) fn door(bytes: &[u8]) {
+/// Any bytes as a message that came to the hand-over socket: its records lie in it, one behind the
+/// other, none is empty, and a header that is written again reads the same. Any bytes as a probe.
+pub(crate) fn handover(bytes: &[u8]) {
     let mut at = 0;
-    for (train, capture, packets) in door::records(bytes) {
+    for (train, capture, packets) in handover::records(bytes) {
         assert!(train.len > 0 && train.segment > 0);
-        at += door::HEADER_LEN;
+        at += handover::HEADER_LEN;
         assert_eq!(packets, &bytes[at..at + train.len]);
-        let mut again = door::encode_header(&train, capture).to_vec();
+        let mut again = handover::encode_header(&train, capture).to_vec();
         again.extend_from_slice(packets);
-        let read = door::decode_header(&again).expect("its own");
+        let read = handover::decode_header(&again).expect("its own");
         assert_eq!(format!("{read:?}"), format!("{train:?}"));
         at += train.len;
     }

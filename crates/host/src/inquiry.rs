@@ -23,8 +23,8 @@ const AT_ONCE: usize = 64;
 pub struct Respondent {
     /// The process, as this one sees it.
     pub pid: u32,
-    /// The number of its door: of several engines of one process, each has one.
-    pub door: u32,
+    /// Its first range: of several engines of one process, each has one.
+    pub first_range: u32,
 }
 
 /// Takes an answer, and gives the next question for whom it came from; `None`: that was all.
@@ -49,7 +49,7 @@ fn ask_those_of(
     heard: Hearing<'_>,
 ) -> Vec<Respondent> {
     let mut processes: Vec<(u32, Entry)> = registry.live().unwrap_or_default();
-    processes.retain(|(range, entry)| *range == entry.door && !own(QpnRange::of(*range)));
+    processes.retain(|(range, entry)| *range == entry.first_range && !own(QpnRange::of(*range)));
     let end = Instant::now() + LONGEST;
     let mut silent = Vec::new();
     let mut buffer = vec![0; MESSAGE_LEN];
@@ -66,7 +66,7 @@ fn ask_those_of(
             end,
         };
         for (_, entry) in some {
-            match round.ask(registry, entry.door, question) {
+            match round.ask(registry, entry.first_range, question) {
                 Some(peer) => round.peers.push(Some(peer)),
                 None => silent.push(Respondent::of(entry)),
             }
@@ -82,7 +82,7 @@ impl Respondent {
     fn of(entry: &Entry) -> Respondent {
         Respondent {
             pid: entry.pid,
-            door: entry.door,
+            first_range: entry.first_range,
         }
     }
 }
@@ -101,8 +101,8 @@ struct Peer {
 }
 
 impl Round {
-    fn ask(&self, registry: &Registry, door: u32, question: &[u8]) -> Option<Peer> {
-        let address = peers::address(registry.dir(), registry.path(), door)?;
+    fn ask(&self, registry: &Registry, first_range: u32, question: &[u8]) -> Option<Peer> {
+        let address = peers::address(registry.dir(), registry.path(), first_range)?;
         let socket = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET).ok()?;
         // Fails where it would have to wait.
         sys::connect(&socket, &address).ok()?;
@@ -113,7 +113,7 @@ impl Round {
         sys::send_message(&socket, question, &[] as &[Fd]).ok()?;
         self.set.add(&socket, self.peers.len() as u64).ok()?;
         Some(Peer {
-            who: Respondent { pid, door },
+            who: Respondent { pid, first_range },
             socket,
             deadline: self.deadline(),
         })

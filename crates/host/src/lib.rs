@@ -8,7 +8,8 @@
 //!
 //! * [`registry`]: which process has which range of 4096 QPNs.
 //! * [`steering`]: the program by which the kernel gives packets to the process whose QPN they
-//!   name. What lands in the wrong process is handed to the right one through its [`door`].
+//!   name. What lands in the wrong process is handed to the right one through its
+//!   [hand-over socket](handover).
 //!   Steering is speed, hand-over is correctness.
 //! * [`qp1`] and [`ports`]: QP 1 is everybody's; its messages go to the process that has the
 //!   connection or listens at the port.
@@ -16,8 +17,7 @@
 //! * [`peers`]: what a process has to do on behalf of another one; [`inquiry`] asks all of them
 //!   from outside.
 //! * [`domains`]: XRC domains. [`last_words`]: what a killed process would have said to its
-//!   peers.
-//!   [`stopped`]: who is stopped.
+//!   peers. [`stopped`]: which processes are stopped.
 //! * [`membership`] is a process's part in all that.
 //!
 //! This crate carries no packets, and knows of packets no more than their QPN, and messages to QP
@@ -31,8 +31,8 @@
 
 pub mod addresses;
 pub mod domains;
-pub mod door;
 mod error;
+pub mod handover;
 pub mod inquiry;
 pub mod last_words;
 pub mod membership;

@@ -1,4 +1,5 @@
-//! This process's part in the shared port: its ranges, its place in the group, its door.
+//! This process's part in the shared port: its ranges, its place in the group, its
+//! hand-over socket.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +10,7 @@ use rnic_wire::cm::Addressee;
 
 use crate::HostError;
 use crate::domains::{DomainError, DomainKey, DomainLocks};
-use crate::door::{self, Door};
+use crate::handover::{self, HandoverSocket};
 use crate::last_words::{self, DeadProcess, LastWords, LastWordsFile, LastWordsId};
 use crate::peers::{self, PeerId, Peers};
 use crate::ports::Ports;
@@ -37,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Membership {
     registry: Registry,
     seat: Seat,
-    door: Door,
+    handover: HandoverSocket,
     neighbours: Peers,
     /// From the first domain of a file on.
     domains: Option<DomainLocks>,
@@ -46,13 +47,13 @@ pub struct Membership {
     /// From the first record on.
     last_words: Option<LastWordsFile>,
     ranges: Vec<QpnRange>,
-    /// The door of the process's first link, if this is another one.
+    /// The first range of the process's first link, if this is another one.
     beside: Option<u32>,
     /// Held from [`Membership::begin_to_leave`] on.
     leaving: Option<Locked>,
     reap_at: u64,
     touch_at: u64,
-    /// The doors of the other processes, and until when that is taken for true.
+    /// The first ranges of the other processes, and until when that is taken for true.
     others: Others,
 }
 
@@ -79,7 +80,7 @@ impl Membership {
             .claim(&locked, None)
             .map_err(in_folder)?
             .map_err(|live| HostError::NoQpnRange { live })?;
-        let door = Door::open(registry.dir(), &path, first).map_err(in_folder)?;
+        let handover = HandoverSocket::open(registry.dir(), &path, first).map_err(in_folder)?;
         let neighbours = Peers::open(registry.dir(), &path, first).map_err(in_folder)?;
         let ports = Ports::open(&registry, first).map_err(in_folder)?;
         ports.purge(first).map_err(in_folder)?;
@@ -88,7 +89,7 @@ impl Membership {
         let mut share = Membership {
             registry,
             seat: Seat::new(receiver),
-            door,
+            handover,
             neighbours,
             domains: None,
             ports,
@@ -154,9 +155,9 @@ impl Membership {
         if self.registry.owns(range) {
             return Some((*self.registry.own().first()?, true));
         }
-        let door = self.registry.entry(range)?.door;
-        // A door of ours is no other process's.
-        (!self.registry.owns(door)).then_some((door, false))
+        let first_range = self.registry.entry(range)?.first_range;
+        // A range of ours is no other process's.
+        (!self.registry.owns(first_range)).then_some((first_range, false))
     }
 
     /// The QPN ranges of this process.
@@ -224,24 +225,24 @@ impl Membership {
     }
 
     /// The socket by which others hand over what is for this process.
-    pub fn door(&self) -> &Door {
-        &self.door
+    pub fn handover(&self) -> &HandoverSocket {
+        &self.handover
     }
 
     /// What this process receives is in that capture file.
     pub fn captured_in(&mut self, file: u16) {
-        self.door.captured_in(file);
+        self.handover.captured_in(file);
     }
 
     /// See `rnic_link::RoceLink::card`.
     pub fn card(&self) -> Option<(u64, u32)> {
-        let door = *self.registry.own().first()?;
-        Some((self.registry.cookie(), door))
+        let first_range = *self.registry.own().first()?;
+        Some((self.registry.cookie(), first_range))
     }
 
-    /// Those of the door and of the neighbours.
-    pub fn door_fds(&self) -> [std::os::fd::RawFd; 2] {
-        [self.door.raw_fd(), self.neighbours.raw_fd()]
+    /// The descriptors of the hand-over socket and of the neighbours.
+    pub fn handover_fds(&self) -> [std::os::fd::RawFd; 2] {
+        [self.handover.raw_fd(), self.neighbours.raw_fd()]
     }
 
     /// Conversations with other processes.
@@ -253,16 +254,16 @@ impl Membership {
     pub fn owner_of(&mut self, number: u32) -> io::Result<PeerId> {
         let range = range_of(number);
         let entry = self.registry.entry(range);
-        match entry.filter(|entry| !self.registry.owns(entry.door)) {
-            Some(entry) if self.ports.range_is_alive(range) => self.neighbour(entry.door),
+        match entry.filter(|entry| !self.registry.owns(entry.first_range)) {
+            Some(entry) if self.ports.range_is_alive(range) => self.neighbour(entry.first_range),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     /// See `rnic_link::RoceLink::neighbour`.
-    pub fn neighbour(&mut self, door: u32) -> io::Result<PeerId> {
+    pub fn neighbour(&mut self, first_range: u32) -> io::Result<PeerId> {
         let (dir, path) = (self.registry.dir(), self.registry.path());
-        self.neighbours.connect(dir, path, door)
+        self.neighbours.connect(dir, path, first_range)
     }
 
     /// See `rnic_link::RoceLink::open_domain`.
@@ -325,24 +326,25 @@ impl Membership {
     /// earlier calls were lost.
     pub fn hand_over(&mut self, qpn: u32, train: &Train, bytes: &[u8], now_ns: u64) -> Option<u64> {
         let entry = self.registry.entry(range_of(qpn))?;
-        if self.registry.owns(entry.door) {
+        if self.registry.owns(entry.first_range) {
             return None;
         }
-        let lost = self.hand_to(entry.door, train, bytes, now_ns);
+        let lost = self.hand_to(entry.first_range, train, bytes, now_ns);
         self.steering_is_stale(now_ns);
         Some(lost)
     }
 
-    /// Gives packets to the process with that door; how many packets were lost, of these or of
-    /// earlier calls.
-    pub fn hand_to(&mut self, door: u32, train: &Train, bytes: &[u8], now_ns: u64) -> u64 {
+    /// Gives packets to the process with that first range; how many packets were lost, of these or
+    /// of earlier calls.
+    pub fn hand_to(&mut self, first_range: u32, train: &Train, bytes: &[u8], now_ns: u64) -> u64 {
         let (dir, path) = (self.registry.dir(), self.registry.path());
-        self.door.push(dir, path, now_ns, door, train, bytes)
+        self.handover
+            .push(dir, path, now_ns, first_range, train, bytes)
     }
 
-    /// The door of the other process that a message to QP 1 is for; `None`: it is for this one, or
-    /// for nobody who lives.
-    pub fn door_for(&self, addressee: &Addressee) -> Option<u32> {
+    /// The first range of the other process that a message to QP 1 is for; `None`: it is for this
+    /// one, or for none that lives.
+    pub fn process_for(&self, addressee: &Addressee) -> Option<u32> {
         let range = match addressee {
             Addressee::Connection(id) => range_of_id(*id),
             Addressee::Service(service, addr) => self.ports.listener_of(*service, *addr)?,
@@ -351,12 +353,13 @@ impl Membership {
         if self.registry.owns(range) {
             return None;
         }
-        let door = self.registry.entry(range)?.door;
-        (!self.registry.owns(door) && self.ports.range_is_alive(range)).then_some(door)
+        let first_range = self.registry.entry(range)?.first_range;
+        let other = !self.registry.owns(first_range);
+        (other && self.ports.range_is_alive(range)).then_some(first_range)
     }
 
     /// Of a process with several links: where what is for QP 1 goes instead of here.
-    pub fn first_door(&self) -> Option<u32> {
+    pub fn first_link(&self) -> Option<u32> {
         self.beside
     }
 
@@ -366,22 +369,23 @@ impl Membership {
         let changed = self.registry.changed();
         if !self.others.are_known(now_ns, changed) {
             let registry = &self.registry;
-            self.others.doors = registry.doors().unwrap_or_default();
-            self.others.doors.retain(|door| !registry.owns(*door));
+            self.others.first_ranges = registry.first_ranges().unwrap_or_default();
+            let others = &mut self.others.first_ranges;
+            others.retain(|range| !registry.owns(*range));
             self.others.learnt(now_ns, changed, sys::now_realtime_ns());
         }
         let mut lost = 0;
-        for i in 0..self.others.doors.len() {
-            lost += self.hand_to(self.others.doors[i], train, bytes, now_ns);
+        for i in 0..self.others.first_ranges.len() {
+            lost += self.hand_to(self.others.first_ranges[i], train, bytes, now_ns);
         }
-        (self.others.doors.len() as u64, lost)
+        (self.others.first_ranges.len() as u64, lost)
     }
 
     /// Sends what is still to be handed over; how many packets were lost.
     #[inline]
     pub fn finish_hand_over(&mut self, now_ns: u64) -> u64 {
         let (dir, path) = (self.registry.dir(), self.registry.path());
-        self.door.flush(dir, path, now_ns)
+        self.handover.flush(dir, path, now_ns)
     }
 
     /// See `rnic_link::RoceLink::maintain`.
@@ -433,7 +437,7 @@ impl Membership {
         let dead = self.registry.dead()?;
         for &(range, entry) in &dead {
             self.registry.clear(&locked, range)?;
-            if entry.door == range {
+            if entry.first_range == range {
                 for socket in sockets(range) {
                     sys::remove_at(self.registry.dir(), &socket);
                 }
@@ -457,7 +461,7 @@ impl Membership {
         let Membership {
             mut registry,
             seat,
-            door,
+            handover,
             neighbours,
             ranges,
             leaving,
@@ -465,7 +469,7 @@ impl Membership {
         } = self;
         let steered = seat.is_steered();
         drop(seat);
-        drop(door);
+        drop(handover);
         drop(neighbours);
         if let Some(first) = ranges.first() {
             for socket in sockets(range_of(first.first)) {
@@ -490,17 +494,17 @@ pub fn ring_socket(number: u32) -> String {
 /// The names of a process's sockets in the registry's folder.
 fn sockets(number: u32) -> [String; 3] {
     [
-        door::file_name(number),
+        handover::file_name(number),
         peers::file_name(number),
         ring_socket(number),
     ]
 }
 
-/// The doors of all other processes, as they were a moment ago. Who is gone may be in the list; who
-/// has come is, at once.
+/// The first ranges of all other processes, as they were a moment ago. One that is gone may be in
+/// the list; one that has come is, at once.
 #[derive(Debug, Default)]
 struct Others {
-    doors: Vec<u32>,
+    first_ranges: Vec<u32>,
     until: u64,
     /// When the registry was changed last, if that says whether it was changed since.
     changed: Option<u64>,
@@ -524,7 +528,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_come_since_is_in_the_list_of_others() {
+    fn a_process_that_has_come_since_is_in_the_list_of_others() {
         let mut others = Others::default();
         assert!(!others.are_known(0, Some(5)));
         others.learnt(0, Some(5), 5 + 2 * OTHERS_INTERVAL);

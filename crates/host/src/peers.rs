@@ -1,10 +1,10 @@
 //! Conversations between processes of one user on one host, for what one of them has to do on
 //! behalf of another.
 //!
-//! Beside the door, which takes packets and loses some, each process has a socket
-//! `neighbour.<number>` in the runtime folder where others connect to it. Such a connection keeps
-//! messages whole and in order, carries descriptors, and ends when one of the two does. What is
-//! said is the device's business.
+//! Beside the [hand-over socket](crate::handover), which takes packets and loses some, each process
+//! has a socket `neighbour.<number>` in the runtime folder where others connect to it. Such a
+//! connection keeps messages whole and in order, carries descriptors, and ends when one of the two
+//! does. What is said is the device's business.
 //!
 //! Nobody ever waits: what the socket does not take is queued, and a peer that lets more than
 //! [`QUEUE`] bytes pile up is left; so is the one with most of them when all together have
@@ -67,7 +67,7 @@ pub struct Gone;
 struct Peer {
     socket: Fd,
     pid: u32,
-    /// The door's number of a process that this one connected to.
+    /// The first range of a process that this one connected to.
     number: Option<u32>,
     queue: VecDeque<(Vec<u8>, Vec<Fd>)>,
     queued: usize,
@@ -138,7 +138,7 @@ impl Peers {
         self.open > 0
     }
 
-    /// The process with that door: the connection there is, or a new one.
+    /// The process with that first range: the connection there is, or a new one.
     pub fn connect(&mut self, dir: &Fd, path: &Path, number: u32) -> io::Result<PeerId> {
         let known = |slot: &Slot| {
             let peer = slot.peer.as_ref();

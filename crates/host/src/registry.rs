@@ -3,7 +3,7 @@
 //! The 24-bit QPN space is cut into [`RANGES`] ranges of [`RANGE_LEN`]. A range belongs to a
 //! process exactly as long as that process holds the lock on the range's byte (an
 //! open-file-description lock: the kernel drops it when the process ends, however it ends). The
-//! file's contents only say what the owner wants known: its pid, its door, its place in the
+//! file's contents only say what the owner wants known: its pid, its first range, its place in the
 //! SO_REUSEPORT group. They are changed under a lock on a second file.
 //!
 //! The file is read and written by `pread` and `pwrite`, not mapped: hand-over and steering need a
@@ -73,8 +73,8 @@ const NO_PLACE: u16 = 0xffff;
 pub struct Entry {
     /// Process that claimed it.
     pub pid: u32,
-    /// First range of that process: its door has that number.
-    pub door: u32,
+    /// First range of that process: its sockets in the folder have that number.
+    pub first_range: u32,
     /// The process's place in the SO_REUSEPORT group, if it knows.
     pub place: Option<u8>,
 }
@@ -84,7 +84,7 @@ impl Entry {
         let mut out = [0; ENTRY_LEN];
         if let Some(e) = entry {
             out[..4].copy_from_slice(&e.pid.to_ne_bytes());
-            out[4..6].copy_from_slice(&(e.door as u16).to_ne_bytes());
+            out[4..6].copy_from_slice(&(e.first_range as u16).to_ne_bytes());
             let place = e.place.map_or(NO_PLACE, u16::from);
             out[6..8].copy_from_slice(&place.to_ne_bytes());
         }
@@ -96,10 +96,14 @@ impl Entry {
         let bytes: &[u8; ENTRY_LEN] = bytes.try_into().ok()?;
         let [p0, p1, p2, p3, d0, d1, i0, i1] = *bytes;
         let pid = u32::from_ne_bytes([p0, p1, p2, p3]);
-        let door = u32::from(u16::from_ne_bytes([d0, d1]));
+        let first_range = u32::from(u16::from_ne_bytes([d0, d1]));
         let place = u8::try_from(u16::from_ne_bytes([i0, i1])).ok();
-        let sane = pid != 0 && may_be_claimed(door);
-        sane.then_some(Entry { pid, door, place })
+        let sane = pid != 0 && may_be_claimed(first_range);
+        sane.then_some(Entry {
+            pid,
+            first_range,
+            place,
+        })
     }
 }
 
@@ -351,7 +355,7 @@ impl Registry {
             }
             let entry = Entry {
                 pid: std::process::id(),
-                door: *self.own.first().unwrap_or(&range),
+                first_range: *self.own.first().unwrap_or(&range),
                 place,
             };
             // `start` counts from 0 where ranges count from 1.
@@ -361,7 +365,7 @@ impl Registry {
             self.own_bits[range as usize / 64] |= 1 << (range % 64);
             return Ok(Ok(range));
         }
-        Ok(Err(self.doors()?.len()))
+        Ok(Err(self.first_ranges()?.len()))
     }
 
     fn write(&self, range: u32, entry: Option<&Entry>) -> io::Result<()> {
@@ -375,7 +379,7 @@ impl Registry {
         for &range in &self.own {
             let entry = Entry {
                 pid: std::process::id(),
-                door: self.own[0],
+                first_range: self.own[0],
                 place,
             };
             self.write(range, Some(&entry))?;
@@ -411,7 +415,7 @@ impl Registry {
         self.own_bits.fill(0);
     }
 
-    /// What the registry says about `range`; whether its owner lives is for the door to find out.
+    /// What the registry says about `range`; whether its owner lives, a connection to it shows.
     pub fn entry(&self, range: u32) -> Option<Entry> {
         if !may_be_claimed(range) {
             return None;
@@ -451,12 +455,16 @@ impl Registry {
         Ok(out)
     }
 
-    /// The doors of live processes.
-    pub fn doors(&self) -> io::Result<Vec<u32>> {
-        let mut doors: Vec<u32> = self.live()?.iter().map(|(_, entry)| entry.door).collect();
-        doors.sort_unstable();
-        doors.dedup();
-        Ok(doors)
+    /// The first ranges of live processes.
+    pub fn first_ranges(&self) -> io::Result<Vec<u32>> {
+        let mut first_ranges: Vec<u32> = self
+            .live()?
+            .iter()
+            .map(|(_, entry)| entry.first_range)
+            .collect();
+        first_ranges.sort_unstable();
+        first_ranges.dedup();
+        Ok(first_ranges)
     }
 
     /// Ranges whose process is gone without giving them back.

@@ -44,7 +44,7 @@ pub struct LinkCounters {
     pub rx_handed_over: u64,
     /// Taken from a process to which it came by mistake.
     pub rx_adopted: u64,
-    /// Dropped: nobody has that QPN range, or its owner's door is full.
+    /// Dropped: nobody has that QPN range, or its owner's hand-over socket is full.
     pub rx_unknown_qpn: u64,
     /// Dropped: to QP 1, but no message of the connection manager.
     pub rx_bad_mad: u64,
@@ -135,8 +135,8 @@ impl std::ops::AddAssign for LinkCounters {
 }
 
 impl LinkCounters {
-    /// Packets counted as handed over did not get through the door. Those from before the counters
-    /// began are in neither count.
+    /// Packets counted as handed over did not get through the socket. Those from before the
+    /// counters began are in neither count.
     pub(crate) fn hand_over_lost(&mut self, lost: u64) {
         let lost = lost.min(self.rx_handed_over);
         self.rx_handed_over -= lost;

@@ -427,7 +427,7 @@ fn rubbish_is_counted_and_harms_nobody() {
     let mut kept = Vec::new();
     let mut got = 0;
     let mut wrong = 0;
-    let door = meeting_point(qpn);
+    let meeting = meeting_point(qpn);
     let mut check = |b: &mut RoceLink, got: &mut u32, more: u64| {
         wrong += more;
         let begun = Instant::now();
@@ -445,12 +445,12 @@ fn rubbish_is_counted_and_harms_nobody() {
     };
     // No greeting, a wrong one, one without a ring, one that says nothing at all.
     for said in [&b"GET / HTTP/1.1\r\n"[..], b"x", &greeting] {
-        let mut connection = UnixStream::connect(&door).expect("connected");
+        let mut connection = UnixStream::connect(&meeting).expect("connected");
         connection.write_all(said).expect("said");
         kept.push(connection);
         check(&mut b, &mut got, 1);
     }
-    kept.push(UnixStream::connect(&door).expect("connected"));
+    kept.push(UnixStream::connect(&meeting).expect("connected"));
     check(&mut b, &mut got, 0);
     // Files that are no ring: one that could shrink under the reader, one too short, none of
     // memory, a socket.
@@ -461,14 +461,14 @@ fn rubbish_is_counted_and_harms_nobody() {
         null.into(),
         UnixStream::pair().expect("a pair").0.into(),
     ] {
-        let connection = UnixStream::connect(&door).expect("connected");
+        let connection = UnixStream::connect(&meeting).expect("connected");
         hand_out(&connection, &greeting, &file);
         kept.push(connection);
         check(&mut b, &mut got, 1);
     }
     // Rings full of rubbish.
     for filling in [1, 0xa7, 0xff] {
-        let connection = UnixStream::connect(&door).expect("connected");
+        let connection = UnixStream::connect(&meeting).expect("connected");
         hand_out(&connection, &greeting, &memory(LEN, filling, true));
         kept.push(connection);
         check(&mut b, &mut got, 1);
@@ -488,7 +488,7 @@ fn rubbish_is_counted_and_harms_nobody() {
             4096,
         )
         .expect("written");
-        let connection = UnixStream::connect(&door).expect("connected");
+        let connection = UnixStream::connect(&meeting).expect("connected");
         hand_out(&connection, &greeting, &file);
         kept.push(connection);
         check(&mut b, &mut got, 1);
@@ -589,7 +589,7 @@ fn who_is_refused_goes_by_udp_at_once() {
     while let Ok(file) = std::fs::File::open("/dev/null") {
         all.push(file);
     }
-    let listener = *b.door_fds().last().expect("the listener");
+    let listener = *b.handover_fds().last().expect("the listener");
     assert!(readable(listener));
     b.receive(now_ns(start), 64, true, &mut |_| {});
     let spins = readable(listener);
@@ -623,7 +623,7 @@ fn a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look() {
     let begun = Instant::now();
     let mut found = false;
     while !found {
-        b.receive_while(now_ns(start), 64, Look::Doors, &mut |packet| {
+        b.receive_while(now_ns(start), 64, Look::Handover, &mut |packet| {
             if packet.dest_qpn == near {
                 return std::ops::ControlFlow::Break(());
             }

@@ -146,7 +146,7 @@ fn wrongly_steered_packets_are_handed_over() {
     assert_eq!(handed_over(&mut agents), 0);
     for place in [0, 1, 2, u32::MAX] {
         let before = handed_over(&mut agents);
-        // Long runs, short packets, and an odd tail: all of it goes through doors, and ICRCs hold
+        // Long runs, short packets, and an odd tail: all of it is handed over, and ICRCs hold
         // behind them.
         for (count, len) in [(1, 12), (60, 1040), (7, 4100)] {
             agents[0].ask(&format!("steer {place}"));
@@ -291,7 +291,7 @@ fn a_forked_child_gives_up_its_copies_and_harms_nobody() {
     agents[0].ask("fork");
     all_to_all(&mut agents, 5, 100);
     assert_eq!(handed_over(&mut agents), 0);
-    // Neither its range nor its door was given away.
+    // Neither its range nor its socket was given away.
     let third = Agent::start(&[]);
     assert!(agents.iter().all(|a| a.qpn != third.qpn));
     agents[0].ask("steer 1");

@@ -69,7 +69,7 @@ fn two_links_in_one_process() {
 }
 
 /// Whoever leaves takes in all there is, whatever it is: a budget without end is one, at the port
-/// and at the door.
+/// and at the hand-over socket.
 #[test]
 fn a_budget_may_be_without_end() {
     if !isolated_if_possible("traffic::a_budget_may_be_without_end") {
@@ -158,7 +158,8 @@ fn what_a_quick_poll_finds_is_taken_in_once() {
 }
 
 /// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they
-/// came, singly or many at once, and through the door of a process that they were not steered to.
+/// came, singly or many at once, and through the hand-over socket of a process that they were not
+/// steered to.
 #[test]
 fn what_is_not_taken_stays() {
     if !isolated_if_possible("traffic::what_is_not_taken_stays") {
@@ -180,7 +181,7 @@ fn what_is_not_taken_stays() {
             assert_eq!(a.receive(1, 1, true, &mut |_| {}), 0);
             let before = taken.len();
             let mut refused = false;
-            let n = b.receive_while(1, 64, Look::Doors, &mut |packet| {
+            let n = b.receive_while(1, 64, Look::Handover, &mut |packet| {
                 assert!(!refused, "offered although the one before was not taken");
                 offers += 1;
                 let number = read_packet(packet.bytes, packet.dest_qpn);

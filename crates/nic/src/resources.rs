@@ -70,7 +70,7 @@ impl Survey {
             tell_own(&handle.shared, kind, on_page);
         }
         let left_out = |range: QpnRange| {
-            let of = |who: &Respondent| range_of(range.first) == who.door;
+            let of = |who: &Respondent| range_of(range.first) == who.first_range;
             let is_own = |common: &Common| common.shard_of(range.first).is_some();
             self.silent.iter().any(of)
                 || own

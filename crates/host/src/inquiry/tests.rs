@@ -14,15 +14,15 @@ struct Process {
 impl Process {
     fn new(folder: &Folder) -> Process {
         let mut registry = Registry::open(folder.path()).unwrap();
-        let door = claim(&mut registry);
-        let neighbours = Peers::open(registry.dir(), registry.path(), door).unwrap();
+        let first_range = claim(&mut registry);
+        let neighbours = Peers::open(registry.dir(), registry.path(), first_range).unwrap();
         Process {
             registry,
             neighbours,
         }
     }
 
-    fn door(&self) -> u32 {
+    fn first_range(&self) -> u32 {
         self.registry.own()[0]
     }
 
@@ -54,7 +54,7 @@ fn all_are_asked_until_each_has_said_all() {
         Process::new(&folder),
         Process::new(&folder),
     );
-    let (doors, own_door) = ([a.door(), b.door()], own.door());
+    let (first_ranges, own_first) = ([a.first_range(), b.first_range()], own.first_range());
     let registry = Registry::open(folder.path()).unwrap();
     let mut heard = Vec::new();
     std::thread::scope(|scope| {
@@ -66,20 +66,20 @@ fn all_are_asked_until_each_has_said_all() {
         let silent = ask_those_of(
             &registry,
             &[10],
-            &|range| range == QpnRange::of(own_door),
+            &|range| range == QpnRange::of(own_first),
             &mut |who, bytes| {
                 assert_eq!(who.pid, std::process::id());
-                heard.push((who.door, bytes[0]));
+                heard.push((who.first_range, bytes[0]));
                 (bytes[0] < 13).then(|| bytes.to_vec())
             },
         );
         assert_eq!(silent, []);
         (a.join().unwrap(), b.join().unwrap())
     });
-    for door in doors {
+    for first_range in first_ranges {
         let said: Vec<u8> = heard
             .iter()
-            .filter(|(d, _)| *d == door)
+            .filter(|(first, _)| *first == first_range)
             .map(|(_, n)| *n)
             .collect();
         assert_eq!(said, [11, 12, 13]);
@@ -94,7 +94,7 @@ fn who_says_nothing_or_never_comes_to_an_end_is_left() {
     let stopped = Process::new(&folder);
     let who = Respondent {
         pid: std::process::id(),
-        door: stopped.door(),
+        first_range: stopped.first_range(),
     };
     let registry = Registry::open(folder.path()).unwrap();
     let start = Instant::now();

@@ -125,7 +125,9 @@ impl Seat {
         if !self.steered {
             return;
         }
-        let members = registry.doors().map_or(0, |doors| doors.len());
+        let members = registry
+            .first_ranges()
+            .map_or(0, |first_ranges| first_ranges.len());
         send_probes(registry.cookie(), members + 2);
     }
 

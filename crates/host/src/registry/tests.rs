@@ -26,7 +26,7 @@ fn ranges_are_exclusive_and_come_in_turn() {
     let mut expected = r.to_vec();
     expected.sort_unstable();
     assert_eq!(live, expected);
-    assert_eq!(b.entry(r[2]).unwrap().door, r[0]);
+    assert_eq!(b.entry(r[2]).unwrap().first_range, r[0]);
     // A process ends without a word: its ranges are dead, the others' are not, and the numbers rest
     // for a round.
     drop(a);
@@ -65,7 +65,7 @@ fn places_are_published() {
     for range in r {
         let expected = Entry {
             pid: std::process::id(),
-            door: r[0],
+            first_range: r[0],
             place: Some(9),
         };
         assert_eq!(b.entry(range), Some(expected));
@@ -204,12 +204,12 @@ proptest! {
         std::fs::write(&path, bytes).unwrap();
         for range in 0..RANGES + 2 {
             if let Some(entry) = a.entry(range) {
-                prop_assert!(may_be_claimed(range) && may_be_claimed(entry.door) && entry.pid != 0);
+                prop_assert!(may_be_claimed(range) && may_be_claimed(entry.first_range) && entry.pid != 0);
             }
         }
         for (range, entry) in a.live().unwrap() {
             prop_assert_eq!(range, own);
-            prop_assert!(may_be_claimed(entry.door));
+            prop_assert!(may_be_claimed(entry.first_range));
         }
         for (range, _) in a.dead().unwrap() {
             prop_assert_ne!(range, own);

@@ -21,7 +21,7 @@ use crate::staging::batch::TxBatch;
 use crate::staging::datagram::{Arrival, Link};
 use crate::staging::path::{Route, default_hop_limits};
 use crate::{LinkCounters, LinkError};
-use rnic_host::door;
+use rnic_host::handover;
 use rnic_host::steering::Probe;
 use rnic_host::train::Train;
 use rnic_sys::{self as sys, Fd};
@@ -284,7 +284,7 @@ impl<L: Link> Link for Pcap<L> {
     }
 
     fn adopt(&mut self, message: &[u8]) {
-        for (train, capture, packets) in door::records(message) {
+        for (train, capture, packets) in handover::records(message) {
             // Whom it came to may share the file, and has put it there.
             if capture != self.capture.number {
                 self.received(&train, packets);

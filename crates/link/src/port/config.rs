@@ -24,7 +24,7 @@ pub struct LinkConfig {
     /// Processes of one user and host reach each other's registered memory, where
     /// [granted](crate::Grant), without packets. Only with `host_path`.
     pub one_sided: bool,
-    /// This process has a link already, and this is the number of its door
+    /// This process has a link already, and this is its first range
     /// ([`super::RoceLink::card`]): the port of the connection manager, QP 1, stays with that one.
     pub beside: Option<u32>,
 }

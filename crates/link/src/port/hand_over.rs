@@ -15,15 +15,15 @@ use rnic_host::train::Train;
 pub(super) enum Origin {
     /// Port 4791: what is not ours is handed over.
     Port { now_ns: u64 },
-    /// The door, in a message that ends there: what is not ours is lost.
-    Door { end: usize },
+    /// The hand-over socket, in a message that ends there: what is not ours is lost.
+    Handover { end: usize },
 }
 
 impl Origin {
     pub(super) fn message_end(self) -> Option<usize> {
         match self {
             Origin::Port { .. } => None,
-            Origin::Door { end } => Some(end),
+            Origin::Handover { end } => Some(end),
         }
     }
 }
@@ -57,23 +57,23 @@ pub(super) fn is_for_us(
     // any; but of several links of a process only the first takes it, and what is for all comes
     // there, too.
     let Origin::Port { now_ns } = origin else {
-        return membership.first_door().is_none();
+        return membership.first_link().is_none();
     };
     let single = Train {
         len: packet.len(),
         ..*train
     };
-    let door = match recipient {
-        Recipient::One(addressee) => match membership.door_for(&addressee) {
-            Some(door) => {
+    let first_range = match recipient {
+        Recipient::One(addressee) => match membership.process_for(&addressee) {
+            Some(first_range) => {
                 if matches!(addressee, Addressee::Connection(_)) {
                     // These are steered; requests are not.
                     membership.steering_is_stale(now_ns);
                 }
-                door
+                first_range
             }
-            None => match membership.first_door() {
-                Some(door) => door,
+            None => match membership.first_link() {
+                Some(first_range) => first_range,
                 None => return true,
             },
         },
@@ -81,10 +81,10 @@ pub(super) fn is_for_us(
             let (others, lost) = membership.hand_to_all(&single, packet, now_ns);
             counters.rx_handed_over += others;
             counters.hand_over_lost(lost);
-            return membership.first_door().is_none();
+            return membership.first_link().is_none();
         }
     };
-    let lost = membership.hand_to(door, &single, packet, now_ns);
+    let lost = membership.hand_to(first_range, &single, packet, now_ns);
     counters.rx_handed_over += 1;
     counters.hand_over_lost(lost);
     false
@@ -122,7 +122,7 @@ pub(super) fn foreign(
             return;
         }
         Origin::Port { now_ns } => membership.hand_over(qpn, &train, run, now_ns),
-        Origin::Door { .. } => None,
+        Origin::Handover { .. } => None,
     };
     match handed_over {
         Some(lost) => {

@@ -10,7 +10,7 @@ use crate::LinkCounters;
 use crate::senders::Senders;
 use crate::shm::{Deliver, Received};
 use crate::staging::datagram::{Arrival, Link};
-use rnic_host::door::{self, HEADER_LEN, MESSAGE_LEN};
+use rnic_host::handover::{self, HEADER_LEN, MESSAGE_LEN};
 use rnic_host::membership::Membership;
 use rnic_host::qp1::QP1;
 use rnic_host::steering::MULTICAST_QPN;
@@ -22,7 +22,7 @@ pub(super) struct Inbox {
     senders: Senders,
     /// The multicast groups that this process is a member of.
     pub(super) groups: Groups,
-    pub(super) door_until: u64,
+    pub(super) handover_until: u64,
     calls: u32,
     /// What a quick poll found: it lies in the buffer, and nothing else does.
     pub(super) found: Option<Train>,
@@ -39,13 +39,14 @@ pub(super) struct Rest {
     start: usize,
     /// Of what is left.
     train: Train,
-    /// Where the door's message ends that the train is part of; `None`: it came through the port.
+    /// Where the hand-over socket's message ends that the train is part of; `None`: it came through
+    /// the port.
     message_end: Option<usize>,
 }
 
-/// While nothing comes through the door, it is looked at in every so many calls: who sleeps waits
-/// for its descriptors, and this is only for when that thread does not get a core.
-const DOOR_EVERY: u32 = 4096;
+/// While nothing comes through the hand-over socket, it is looked at in every so many calls: who
+/// sleeps waits for its descriptors, and this is only for when that thread does not get a core.
+const HANDOVER_EVERY: u32 = 4096;
 
 impl Default for Inbox {
     fn default() -> Inbox {
@@ -53,7 +54,7 @@ impl Default for Inbox {
             buffer: vec![0; MESSAGE_LEN].into(),
             senders: Senders::default(),
             groups: Groups::default(),
-            door_until: 0,
+            handover_until: 0,
             calls: 0,
             found: None,
             rest: None,
@@ -84,9 +85,9 @@ impl Inbox {
         arrival
     }
 
-    pub(super) fn door_is_due(&mut self, now_ns: u64) -> bool {
+    pub(super) fn handover_is_due(&mut self, now_ns: u64) -> bool {
         self.calls = self.calls.wrapping_add(1);
-        now_ns < self.door_until || self.calls.is_multiple_of(DOOR_EVERY)
+        now_ns < self.handover_until || self.calls.is_multiple_of(HANDOVER_EVERY)
     }
 
     /// Offers what was left once more. Returns packets delivered.
@@ -116,7 +117,7 @@ impl Inbox {
         let Rest { start, train, .. } = rest;
         let origin = match rest.message_end {
             None => Origin::Port { now_ns },
-            Some(end) => Origin::Door { end },
+            Some(end) => Origin::Handover { end },
         };
         let mut delivered = self.train(*start, train, true, origin, membership, counters, deliver);
         if let Some(end) = rest.message_end
@@ -127,8 +128,8 @@ impl Inbox {
         delivered
     }
 
-    /// Sorts a message of the door, or its end, which lies in the buffer from `at` to `len`.
-    /// Returns packets delivered.
+    /// Sorts a message of the hand-over socket, or its end, which lies in the buffer from `at` to
+    /// `len`. Returns packets delivered.
     pub(super) fn message(
         &mut self,
         mut at: usize,
@@ -139,12 +140,12 @@ impl Inbox {
     ) -> usize {
         let mut delivered = 0;
         while at < len && self.rest.is_none() {
-            let Some(train) = door::decode_header(&self.buffer[at..len]) else {
+            let Some(train) = handover::decode_header(&self.buffer[at..len]) else {
                 counters.rx_truncated += 1;
                 break;
             };
             at += HEADER_LEN;
-            let origin = Origin::Door { end: len };
+            let origin = Origin::Handover { end: len };
             delivered += self.train(at, &train, false, origin, membership, counters, deliver);
             at += train.len;
         }

@@ -58,18 +58,18 @@ impl RoceLink {
     }
 
     /// What other processes need to know to find this one: the runtime folder's number, and this
-    /// process's door.
+    /// process's first range.
     pub fn card(&self) -> Option<(u64, u32)> {
         self.live.as_ref().and_then(|live| live.membership.card())
     }
 
-    /// The other process with that door.
+    /// The other process with that first range.
     ///
     /// # Errors
     /// It is not there.
-    pub fn neighbour(&mut self, door: u32) -> std::io::Result<PeerId> {
+    pub fn neighbour(&mut self, first_range: u32) -> std::io::Result<PeerId> {
         match &mut self.live {
-            Some(live) => live.membership.neighbour(door),
+            Some(live) => live.membership.neighbour(first_range),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
@@ -170,8 +170,8 @@ impl RoceLink {
     /// calls at most, but for the first.
     ///
     /// # Errors
-    /// No room on the file system, or 131,072 records; TimedOut: a process has the registry's lock at
-    /// this moment.
+    /// No room on the file system, or 131,072 records; TimedOut: a process has the registry's lock
+    /// at this moment.
     pub fn write_last_words(&mut self, last_words: &LastWords) -> std::io::Result<LastWordsId> {
         match &mut self.live {
             Some(live) => live.membership.write_last_words(last_words),

@@ -40,9 +40,9 @@ impl RoceLink {
                 false => QuickPoll::Something,
             };
         }
-        // While the door is in use each look goes there, too.
-        let door = live.now < live.inbox.door_until;
-        if !socket || door || shm.is_some_and(ShmPath::has_left) {
+        // While the hand-over socket is in use each look goes there, too.
+        let handover = live.now < live.inbox.handover_until;
+        if !socket || handover || shm.is_some_and(ShmPath::has_left) {
             return QuickPoll::Something;
         }
         self.quick_poll_of_socket()

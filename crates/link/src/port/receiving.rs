@@ -1,4 +1,4 @@
-//! Packets that arrive: from the socket, from rings, through the door.
+//! Packets that arrive: from the socket, from rings, through the hand-over socket.
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -17,12 +17,12 @@ use rnic_sys as sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Where they come as a rule, and no longer than it takes to find some: the caller polls and is
-    /// back at once. The doors while they are in use, and rarely else.
+    /// back at once. The hand-over socket while it is in use, and rarely else.
     Poll,
     /// As long as some are there: the caller sleeps otherwise.
     Drain,
-    /// That, and at the doors ([`RoceLink::door_fds`]).
-    Doors,
+    /// That, and at the hand-over socket ([`RoceLink::handover_fds`]).
+    Handover,
 }
 
 /// Another look is worth its system call when the last one brought this many bytes, or more packets
@@ -31,8 +31,8 @@ const MORE_LIKELY: usize = 8192;
 /// When the rings bring so many packets in a call, the next one comes late, and a look more costs
 /// little.
 const BUSY: usize = 16;
-/// How long the door is looked at in every call after something came through it.
-const DOOR_WATCH_NS: u64 = 100_000_000;
+/// How long the hand-over socket is looked at in every call after something came through it.
+const HANDOVER_WATCH_NS: u64 = 100_000_000;
 /// How long the socket is left alone while rings are in use and it had nothing at the last look.
 const LOOK_EVERY_NS: u64 = 20_000;
 
@@ -121,16 +121,16 @@ impl RoceLink {
     }
 
     /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many
-    /// batches held nothing for it; never blocks. Returns packets delivered. `door`:
-    /// [`Look::Doors`], else [`Look::Poll`].
+    /// batches held nothing for it; never blocks. Returns packets delivered. `handover`:
+    /// [`Look::Handover`], else [`Look::Poll`].
     pub fn receive(
         &mut self,
         now_ns: u64,
         budget: usize,
-        door: bool,
+        handover: bool,
         deliver: &mut dyn FnMut(Received<'_>),
     ) -> usize {
-        let look = if door { Look::Doors } else { Look::Poll };
+        let look = if handover { Look::Handover } else { Look::Poll };
         self.receive_while(now_ns, budget, look, &mut |received| {
             deliver(*received);
             ControlFlow::Continue(())
@@ -153,13 +153,13 @@ impl RoceLink {
         live.now = now_ns;
         inbox.now_ns = now_ns;
         let mut delivered = inbox.go_on(now_ns, &mut live.membership, counters, deliver);
-        let door = look == Look::Doors || inbox.door_is_due(now_ns);
-        let drain = door || look == Look::Drain;
+        let handover = look == Look::Handover || inbox.handover_is_due(now_ns);
+        let drain = handover || look == Look::Drain;
         let (mut budget, mut rings_are_busy) = (budget, false);
         if let Some(shm) = &mut live.shm
             && inbox.rest.is_none()
         {
-            if door {
+            if handover {
                 shm.attend(counters);
             }
             let membership = &live.membership;
@@ -174,7 +174,7 @@ impl RoceLink {
             delivered += taken;
             rings_are_busy = taken >= BUSY;
             let quiet = shm.is_in_use()
-                && !door
+                && !handover
                 && now_ns != 0
                 && now_ns < live.look_at
                 && inbox.found.is_none()
@@ -236,14 +236,14 @@ impl RoceLink {
         }
         let lost = live.membership.finish_hand_over(now_ns);
         counters.hand_over_lost(lost);
-        if door {
+        if handover {
             while delivered < budget && looks < budget.saturating_mul(2) && inbox.rest.is_none() {
                 looks += 1;
                 counters.rx_syscalls += 1;
-                let Some(len) = live.membership.door().receive(&mut inbox.buffer) else {
+                let Some(len) = live.membership.handover().receive(&mut inbox.buffer) else {
                     break;
                 };
-                inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
+                inbox.handover_until = now_ns.saturating_add(HANDOVER_WATCH_NS);
                 live.link.adopt(&inbox.buffer[..len]);
                 delivered += inbox.message(0, len, &mut live.membership, counters, deliver);
                 looks += std::mem::take(&mut inbox.managed);
@@ -268,14 +268,14 @@ impl RoceLink {
         Some(xdp.ways().clone())
     }
 
-    /// The hand-over door and other rarely readable descriptors: readable means call `receive(..,
-    /// door: true, ..)`.
-    pub fn door_fds(&self) -> Vec<RawFd> {
+    /// The hand-over socket and other rarely readable descriptors: readable means call `receive(..,
+    /// handover: true, ..)`.
+    pub fn handover_fds(&self) -> Vec<RawFd> {
         self.live
             .iter()
             .flat_map(|live| {
                 let listener = live.shm.as_ref().map(ShmPath::listener_fd);
-                live.membership.door_fds().into_iter().chain(listener)
+                live.membership.handover_fds().into_iter().chain(listener)
             })
             .collect()
     }

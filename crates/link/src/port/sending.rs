@@ -422,7 +422,7 @@ impl RoceLink {
     /// injection's delay and reorder), or `receive` for those that wait to be handed over.
     pub fn next_timeout(&self) -> Option<u64> {
         let live = self.live.as_ref()?;
-        let hand_over = live.membership.door().next_timeout();
+        let hand_over = live.membership.handover().next_timeout();
         match (live.link.next_timeout(), hand_over) {
             (Some(link), Some(hand_over)) => Some(link.min(hand_over)),
             (link, hand_over) => link.or(hand_over),

@@ -16,6 +16,6 @@ fn an_abandoned_link_does_nothing() {
     link.retract();
     assert!(!link.has_pending());
     assert_eq!(link.rx_fd(), -1);
-    assert!(link.door_fds().is_empty() && link.qpn_ranges().is_empty());
+    assert!(link.handover_fds().is_empty() && link.qpn_ranges().is_empty());
     assert_eq!(link.maintain(0), u64::MAX);
 }

@@ -123,7 +123,7 @@ impl Flow {
 pub(crate) struct ShmPath {
     listener: Fd,
     /// The listener, unless `starved`.
-    door: FdSet,
+    listening: FdSet,
     /// There was no descriptor for who came.
     starved: bool,
     out: Outbounds,
@@ -144,11 +144,11 @@ impl ShmPath {
         sys::join_barriers();
         let open = || {
             let listener = meeting::listen(dir, path, number)?;
-            let door = FdSet::new()?;
-            door.add(&listener, 0)?;
+            let listening = FdSet::new()?;
+            listening.add(&listener, 0)?;
             Ok(ShmPath {
                 listener,
-                door,
+                listening,
                 starved: false,
                 out: Outbounds::default(),
                 inbound: Inbounds::new(one_sided)?,
@@ -362,7 +362,7 @@ impl ShmPath {
         if !self.starved && !self.inbound.accept(&self.listener, counters) {
             // Whoever waits for it would spin for want of a descriptor: `maintain` has it looked at
             // again.
-            self.door.remove(&self.listener);
+            self.listening.remove(&self.listener);
             self.starved = true;
         }
         self.inbound.attend(counters);
@@ -398,7 +398,7 @@ impl ShmPath {
     /// Finds out which peers are gone. Who could not be taken may be, next time.
     pub(crate) fn maintain(&mut self) {
         self.out.maintain();
-        if self.starved && self.door.add(&self.listener, 0).is_ok() {
+        if self.starved && self.listening.add(&self.listener, 0).is_ok() {
             self.starved = false;
         }
     }
@@ -410,7 +410,7 @@ impl ShmPath {
 
     /// Readable when there is a new ring.
     pub(crate) fn listener_fd(&self) -> RawFd {
-        self.door.raw()
+        self.listening.raw()
     }
 }
 

@@ -96,7 +96,7 @@ impl World {
         self.counters.host_rings_wrong
     }
 
-    /// Who sleeps on the door is woken.
+    /// A thread that sleeps on the listener is woken.
     fn is_woken(&self) -> bool {
         sys::wait_readable(
             &Fd::duplicate_of(self.host.listener_fd()).expect("a copy"),

@@ -35,8 +35,8 @@ pub trait Link: Send {
     /// back soon, and what rarely comes may wait.
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival>;
 
-    /// Takes note of a message of the [door](rnic_host::door): another process has received it for
-    /// this one.
+    /// Takes note of a message of the [hand-over socket](rnic_host::handover): another process has
+    /// received it for this one.
     fn adopt(&mut self, _message: &[u8]) {}
 
     /// Packets that came by memory.

@@ -124,10 +124,15 @@ pub(super) fn stop(shared: &Shard) {
 
 fn run(shared: &Shard, port: PortWatch) {
     let state = &shared.background;
-    let (rx, wake, doors, ways) = {
+    let (rx, wake, handover, ways) = {
         let engine = shared.engine.lock();
         let link = &engine.link;
-        (link.rx_fd(), link.wake_fd(), link.door_fds(), link.ways())
+        (
+            link.rx_fd(),
+            link.wake_fd(),
+            link.handover_fds(),
+            link.ways(),
+        )
     };
     let mut tables = KernelTables::new(port, ways);
     let mut election = Election::new(shared.polls.load(Ordering::Relaxed));
@@ -161,7 +166,7 @@ fn run(shared: &Shard, port: PortWatch) {
         let mut fds: WaitSet = match (patient, watching) {
             // What waits for receives would wake the thread over and over.
             (true, _) => smallvec![bell],
-            (false, watching) => wait_set(bell, [rx, wake], &doors, watching),
+            (false, watching) => wait_set(bell, [rx, wake], &handover, watching),
         };
         let tables_at = fds.len();
         fds.extend(tables.fds());
@@ -203,8 +208,8 @@ fn run(shared: &Shard, port: PortWatch) {
             if let Some(mut engine) = engine_soon(shared) {
                 let now = engine.now();
                 let due = engine.next_deadline_of_polled();
-                if due.is_some_and(|at| at <= now) || found.door {
-                    engine.round_with(Look::Doors, Acks::MayWaitForAnswer);
+                if due.is_some_and(|at| at <= now) || found.handover {
+                    engine.round_with(Look::Handover, Acks::MayWaitForAnswer);
                     shared.leave_packets(&mut engine);
                 } else {
                     engine.send_out(now, Acks::Leave);
@@ -212,6 +217,18 @@ fn run(shared: &Shard, port: PortWatch) {
                 (deadline, patient) = look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
             }
             election.undisturbed(rnic_sys::now_ns());
+                continue;
+            }
+            state.wakeup.watch(false);
+            let late = {
+                let mut engine = shared.engine.lock();
+                engine.link.leave_to_polling(false);
+                engine.round_with(Look::Handover, Acks::MayWaitForAnswer) > 0
+            };
+            // One that packets wake was kept from its core, and would have been by this thread as
+            // well.
+            let late = late && !asked && !shared.waiters.drive();
+            election.takes_back(late);
             continue;
         }
         let waits = shared.waiters.drive();
@@ -392,12 +409,12 @@ fn neglected(shared: &Shard, rx: RawFd, driver: Driver, election: &mut Election)
 type WaitSet = SmallVec<[RawFd; 8]>;
 
 /// The bell first, then what packets arrive by if it is to wake the thread.
-fn wait_set(bell: RawFd, packets: [RawFd; 2], doors: &[RawFd], watching: bool) -> WaitSet {
+fn wait_set(bell: RawFd, packets: [RawFd; 2], handover: &[RawFd], watching: bool) -> WaitSet {
     let mut fds: WaitSet = smallvec![bell];
     if !watching {
         fds.extend(packets);
     }
-    fds.extend_from_slice(doors);
+    fds.extend_from_slice(handover);
     fds
 }
 
@@ -412,7 +429,7 @@ struct Found {
     /// Either.
     packets: bool,
     /// Something that is readable rarely, or may be.
-    door: bool,
+    handover: bool,
 }
 
 impl Found {
@@ -423,7 +440,7 @@ impl Found {
             waited_for_packets && ready[1],
             waited_for_packets && ready[2],
         );
-        let doors = ready
+        let handover = ready
             .get(if waited_for_packets { 3 } else { 1 }..)
             .unwrap_or_default();
         Found {
@@ -431,7 +448,7 @@ impl Found {
             socket,
             ring,
             packets: socket || ring,
-            door: patient || doors.contains(&true),
+            handover: patient || handover.contains(&true),
         }
     }
 
@@ -442,7 +459,11 @@ impl Found {
                 .link
                 .woken(rnic_sys::now_ns(), self.socket, self.ring);
         }
-        let look = if self.door { Look::Doors } else { Look::Drain };
+        let look = if self.handover {
+            Look::Handover
+        } else {
+            Look::Drain
+        };
         engine.round_with(look, Acks::MayWaitForAnswer)
     }
 }
@@ -490,9 +511,9 @@ mod tests {
     fn it_looks_where_something_is() {
         let found = |ready: &[bool], patient, watching| {
             let found = Found::of(ready, patient, watching);
-            (found.socket, found.ring, found.door)
+            (found.socket, found.ring, found.handover)
         };
-        // Bell, socket, rings, two doors.
+        // Bell, socket, rings, two sockets of the hand-over.
         let armed = |ready: [bool; 5]| found(&ready, false, false);
         assert_eq!(
             armed([true, false, false, false, false]),
@@ -510,7 +531,7 @@ mod tests {
             armed([false, true, false, false, true]),
             (true, false, true)
         );
-        // Bell and doors.
+        // Bell and the sockets of the hand-over.
         assert_eq!(
             found(&[true, false, false], false, true),
             (false, false, false)

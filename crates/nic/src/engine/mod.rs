@@ -170,15 +170,15 @@ impl Engine {
         for range in link.qpn_ranges() {
             common.add_range(*range, 0);
         }
-        let (_, door) = link.card().unwrap_or_default();
-        common.door.store(door, Ordering::Relaxed);
+        let (_, first_range) = link.card().unwrap_or_default();
+        common.first_range.store(first_range, Ordering::Relaxed);
         Ok(Engine::new(0, link, common, MemoryTable::default()))
     }
 
     /// For the link of another one beside this one, which is the first.
     pub(crate) fn config_beside(&self, own: &LinkConfig) -> LinkConfig {
         LinkConfig {
-            beside: self.link.card().map(|(_, door)| door),
+            beside: self.link.card().map(|(_, first_range)| first_range),
             ..own.clone()
         }
     }

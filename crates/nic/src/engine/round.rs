@@ -62,9 +62,9 @@ struct Turn {
 
 impl Engine {
     /// One round: receive, fire timers, transmit. Gives the number of packets received.
-    /// `door`: look at the doors, too.
-    pub(crate) fn round(&mut self, door: bool) -> usize {
-        let look = if door { Look::Doors } else { Look::Poll };
+    /// `handover`: look at the hand-over socket, too.
+    pub(crate) fn round(&mut self, handover: bool) -> usize {
+        let look = if handover { Look::Handover } else { Look::Poll };
         self.round_with(look, Acks::Leave)
     }
 
@@ -126,7 +126,7 @@ impl Engine {
         };
         let (received, all) = self.receive(now, look);
         let as_of = self.flow.receive_horizon.taken_in(now, received, all);
-        let received = received + self.hear_neighbours(now, look == Look::Doors);
+        let received = received + self.hear_neighbours(now, look == Look::Handover);
         if self.cm.is_due(now) {
             rnic_sys::uncancelled(|| self.attend_to_cm(now));
         }

@@ -34,10 +34,10 @@ impl Card {
         token[8..].copy_from_slice(&rnic_sys::random_u64().to_ne_bytes());
         let token = Arc::new(token);
         let mut engine = nic.lock();
-        let (cookie, door) = engine.link.card().unwrap_or_default();
+        let (cookie, first_range) = engine.link.card().unwrap_or_default();
         let named = Named {
             cookie,
-            door,
+            first_range,
             token: *token,
         };
         let file = rnic_sys::note(&named.encode())
@@ -88,7 +88,7 @@ impl Origin {
                     "the context belongs to a process of another user, host or network namespace",
                 ));
             }
-            let peer = engine.link.neighbour(named.door);
+            let peer = engine.link.neighbour(named.first_range);
             peer.map_err(|_| gone(VERB))?
         };
         let answer = ask(VERB, nic, peer, |request| Message::Hello { request, token })?;
@@ -201,7 +201,7 @@ fn ask<'a>(
     message: impl FnOnce(u32) -> Message<'a>,
 ) -> Result<Answer> {
     nic.check_alive(verb)?;
-    let (request, door, object) = {
+    let (request, socket, object) = {
         let mut engine = nic.lock();
         let request = engine.neighbours.next_request();
         let message = message(request);
@@ -212,11 +212,11 @@ fn ask<'a>(
         };
         let neighbours = engine.link.neighbours().ok_or_else(|| gone(verb))?;
         let said = neighbours.say(peer, &bytes, Vec::new());
-        let door = neighbours.raw_fd();
+        let socket = neighbours.raw_fd();
         said.map_err(|_| gone(verb))?;
         let awaited = &mut engine.neighbours.imported.awaited;
         awaited.insert(request, (peer, None));
-        (request, door, object)
+        (request, socket, object)
     };
     let start = Instant::now();
     loop {
@@ -254,7 +254,7 @@ fn ask<'a>(
             None => {}
         }
         // The background thread may take the answer in: so not for long.
-        let _ = rnic_sys::poll(&[door], Some(Duration::from_millis(1)));
+        let _ = rnic_sys::poll(&[socket], Some(Duration::from_millis(1)));
     }
 }
 

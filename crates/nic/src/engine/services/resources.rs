@@ -112,15 +112,15 @@ pub(crate) struct Page {
     pub(crate) next: u32,
 }
 
-/// The number of an object by that of the process's door and its number there. Some bits are the
-/// door's: no two processes have the same.
-fn number(door: u32, own: u32) -> u32 {
-    door << 20 | (own & 0xf_ffff)
+/// The number of an object by that of the process's first range and its number there. Some bits are
+/// the range's: no two processes have the same.
+fn number(first_range: u32, own: u32) -> u32 {
+    first_range << 20 | (own & 0xf_ffff)
 }
 
 /// A region's: its process has chosen 24 bits at random.
-fn region_number(door: u32, key: u32) -> u32 {
-    door << 24 | key >> 8
+fn region_number(first_range: u32, key: u32) -> u32 {
+    first_range << 24 | key >> 8
 }
 
 impl Page {
@@ -148,10 +148,10 @@ impl Engine {
     /// the first.
     pub(crate) fn resources(&self, kind: Kind, from: u32) -> Page {
         let mut page = Page::default();
-        let door = self.common.door();
+        let first_range = self.common.first_range();
         let first = self.index == 0;
         match kind {
-            Kind::Qp => page.extend(from, self.entries().map(|entry| qp(door, entry))),
+            Kind::Qp => page.extend(from, self.entries().map(|entry| qp(first_range, entry))),
             Kind::Counters => record::encode_counters(&mut page.bytes, &self.port_counters()),
             _ if !first => {}
             Kind::Pd => {
@@ -159,10 +159,10 @@ impl Engine {
                 domains::each_from(place, |pd| {
                     let detail = Detail::Pd {
                         users: pd.users,
-                        context: number(door, pd.context as u32),
+                        context: number(first_range, pd.context as u32),
                     };
                     place += 1;
-                    page.add(place - 1, number(door, pd.number), &detail)
+                    page.add(place - 1, number(first_range, pd.number), &detail)
                 });
             }
             Kind::Cq => {
@@ -172,21 +172,21 @@ impl Engine {
                     let detail = Detail::Cq {
                         cqe: cq.capacity.load(load),
                         users: cq.users.load(load),
-                        context: number(door, cq.context as u32),
+                        context: number(first_range, cq.context as u32),
                     };
                     place += 1;
-                    page.add(place - 1, number(door, cq.number), &detail)
+                    page.add(place - 1, number(first_range, cq.number), &detail)
                 });
             }
-            Kind::CmId => page.extend(from, self.cm.facts().map(|id| cm_id(door, &id))),
+            Kind::CmId => page.extend(from, self.cm.facts().map(|id| cm_id(first_range, &id))),
             Kind::Mr => {
                 let regions = self.memory.regions().map(|(key, region)| {
                     let detail = Detail::Mr {
                         key,
                         length: region.length,
-                        pd: number(door, region.pd),
+                        pd: number(first_range, region.pd),
                     };
-                    (region_number(door, key), detail)
+                    (region_number(first_range, key), detail)
                 });
                 page.extend(from, regions);
             }
@@ -194,22 +194,25 @@ impl Engine {
                 let contexts = self.neighbours.contexts();
                 page.extend(
                     from,
-                    contexts.map(|id| (number(door, id as u32), Detail::Context)),
+                    contexts.map(|id| (number(first_range, id as u32), Detail::Context)),
                 );
             }
-            Kind::Srq => page.extend(from, self.srqs.iter().map(|srq| self::srq(door, srq))),
+            Kind::Srq => page.extend(
+                from,
+                self.srqs.iter().map(|srq| self::srq(first_range, srq)),
+            ),
         }
         page
     }
 }
 
-fn qp(door: u32, entry: &QpEntry) -> (u32, Detail) {
+fn qp(first_range: u32, entry: &QpEntry) -> (u32, Detail) {
     let shared = &entry.shared;
     let attr = entry.query(shared.state());
     let pd = match shared.qp_type() {
         // Works in those of the shared receive queues that requests name.
         QpType::XrcRecv => 0,
-        _ => number(door, shared.pd.0),
+        _ => number(first_range, shared.pd.0),
     };
     let detail = Detail::Qp {
         qp_type: shared.qp_type(),
@@ -228,7 +231,7 @@ fn qp(door: u32, entry: &QpEntry) -> (u32, Detail) {
     (shared.qpn, detail)
 }
 
-fn cm_id(door: u32, id: &cm::Facts) -> (u32, Detail) {
+fn cm_id(first_range: u32, id: &cm::Facts) -> (u32, Detail) {
     let detail = Detail::CmId {
         qpn: id.qpn,
         qp_type: id.qp_type,
@@ -238,17 +241,17 @@ fn cm_id(door: u32, id: &cm::Facts) -> (u32, Detail) {
         local: id.local,
         peer: id.peer,
     };
-    (number(door, id.number), detail)
+    (number(first_range, id.number), detail)
 }
 
-fn srq(door: u32, srq: &SrqShared) -> (u32, Detail) {
+fn srq(first_range: u32, srq: &SrqShared) -> (u32, Detail) {
     let detail = Detail::Srq {
         xrc: srq.xrc.is_some(),
-        pd: number(door, srq.pd.0),
+        pd: number(first_range, srq.pd.0),
         cq: srq
             .xrc
             .as_ref()
-            .map_or(0, |xrc| number(door, xrc.cq.facts.number)),
+            .map_or(0, |xrc| number(first_range, xrc.cq.facts.number)),
     };
     (srq.number, detail)
 }

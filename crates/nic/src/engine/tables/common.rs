@@ -19,8 +19,8 @@ pub(crate) struct Common {
     pub(in crate::engine) live: AtomicUsize,
     /// What each shard has counted when it told so last.
     pub(in crate::engine) counted: Mutex<Vec<PortCounters>>,
-    /// The number of the door of the first shard, by which others know the process.
-    pub(in crate::engine) door: AtomicU32,
+    /// The first range of the first shard, by which others know the process.
+    pub(in crate::engine) first_range: AtomicU32,
     /// The process's completion queues, past ones included.
     cqs: Mutex<Vec<Weak<CqFacts>>>,
 }
@@ -31,7 +31,7 @@ impl Default for Common {
             ranges: (0..RANGES).map(|_| AtomicU8::new(0)).collect(),
             live: AtomicUsize::new(0),
             counted: Mutex::default(),
-            door: AtomicU32::new(0),
+            first_range: AtomicU32::new(0),
             cqs: Mutex::default(),
         }
     }
@@ -44,8 +44,8 @@ impl Common {
         }
     }
 
-    pub(crate) fn door(&self) -> u32 {
-        self.door.load(Ordering::Relaxed)
+    pub(crate) fn first_range(&self) -> u32 {
+        self.first_range.load(Ordering::Relaxed)
     }
 
     pub(crate) fn know_cq(&self, facts: &Arc<CqFacts>) {

@@ -230,7 +230,7 @@ impl Engine {
         }
         self.send_cm(rnic_sys::now_ns());
         let mut fds = vec![self.link.rx_fd()];
-        fds.extend(self.link.door_fds());
+        fds.extend(self.link.handover_fds());
         for attempt in 1..=FAREWELLS {
             let until = rnic_sys::now_ns() + FAREWELL.as_nanos() as u64;
             while self.cm.is_leaving() {

@@ -27,7 +27,7 @@ const CARD_LEN: usize = 8 + 8 + 4 + 16;
 pub(crate) struct Named {
     /// The runtime folder's.
     pub(crate) cookie: u64,
-    pub(crate) door: u32,
+    pub(crate) first_range: u32,
     pub(crate) token: Token,
 }
 
@@ -36,7 +36,7 @@ impl Named {
         let mut out = [0; CARD_LEN];
         out[..8].copy_from_slice(&MAGIC);
         out[8..16].copy_from_slice(&self.cookie.to_ne_bytes());
-        out[16..20].copy_from_slice(&self.door.to_ne_bytes());
+        out[16..20].copy_from_slice(&self.first_range.to_ne_bytes());
         out[20..].copy_from_slice(&self.token);
         out
     }
@@ -49,7 +49,7 @@ impl Named {
         }
         Some(Named {
             cookie: u64::from_ne_bytes(bytes[8..16].try_into().ok()?),
-            door: u32::from_ne_bytes(bytes[16..20].try_into().ok()?),
+            first_range: u32::from_ne_bytes(bytes[16..20].try_into().ok()?),
             token: bytes[20..].try_into().ok()?,
         })
     }

@@ -66,26 +66,26 @@ impl Place {
         Place { folder, dir }
     }
 
-    fn open(&self, number: u32) -> Door {
-        Door::open(&self.dir, self.folder.path(), number).unwrap()
+    fn open(&self, number: u32) -> HandoverSocket {
+        HandoverSocket::open(&self.dir, self.folder.path(), number).unwrap()
     }
 
-    fn push(&self, door: &mut Door, to: u32, train: &Train, bytes: &[u8]) -> u64 {
-        door.push(&self.dir, self.folder.path(), 0, to, train, bytes)
+    fn push(&self, socket: &mut HandoverSocket, to: u32, train: &Train, bytes: &[u8]) -> u64 {
+        socket.push(&self.dir, self.folder.path(), 0, to, train, bytes)
     }
 
-    fn flush(&self, door: &mut Door) -> u64 {
-        self.flush_at(door, 0)
+    fn flush(&self, socket: &mut HandoverSocket) -> u64 {
+        self.flush_at(socket, 0)
     }
 
-    fn flush_at(&self, door: &mut Door, now_ns: u64) -> u64 {
-        door.flush(&self.dir, self.folder.path(), now_ns)
+    fn flush_at(&self, socket: &mut HandoverSocket, now_ns: u64) -> u64 {
+        socket.flush(&self.dir, self.folder.path(), now_ns)
     }
 }
 
-fn receive(door: &Door) -> Option<Vec<u8>> {
+fn receive(socket: &HandoverSocket) -> Option<Vec<u8>> {
     let mut buffer = vec![0; MESSAGE_LEN];
-    let len = door.receive(&mut buffer)?;
+    let len = socket.receive(&mut buffer)?;
     buffer.truncate(len);
     Some(buffer)
 }
@@ -132,7 +132,7 @@ fn what_is_for_several_takes_one_message_each() {
     let place = Place::new();
     let mut a = place.open(5);
     // More than wait at once: the first are pushed out, and nothing is lost.
-    let doors: Vec<Door> = (10..30).map(|number| place.open(number)).collect();
+    let sockets: Vec<HandoverSocket> = (10..30).map(|number| place.open(number)).collect();
     for _ in 0..50 {
         for number in 10..10 + OUTGOING as u32 {
             assert_eq!(place.push(&mut a, number, &train(), &[9; 100]), 0);
@@ -146,12 +146,12 @@ fn what_is_for_several_takes_one_message_each() {
         );
     }
     assert_eq!(place.flush(&mut a), 0);
-    for (number, door) in (10..30).zip(&doors) {
+    for (number, socket) in (10..30).zip(&sockets) {
         if number < 10 + OUTGOING as u8 {
-            assert_eq!(receive(door).unwrap().len(), 50 * (HEADER_LEN + 100));
+            assert_eq!(receive(socket).unwrap().len(), 50 * (HEADER_LEN + 100));
         }
-        assert_eq!(receive(door).unwrap()[HEADER_LEN..], [number; 100]);
-        assert_eq!(receive(door), None);
+        assert_eq!(receive(socket).unwrap()[HEADER_LEN..], [number; 100]);
+        assert_eq!(receive(socket), None);
     }
 }
 
@@ -178,12 +178,12 @@ fn what_finds_nobody_is_counted() {
     assert!(receive(&b).is_some());
 }
 
-/// Fills the queue of door 6 with messages of one packet until one is kept; how many it took.
-fn fill(place: &Place, door: &mut Door) -> u8 {
+/// Fills the queue of socket 6 with messages of one packet until one is kept; how many it took.
+fn fill(place: &Place, socket: &mut HandoverSocket) -> u8 {
     for n in 0..u8::MAX {
-        place.push(door, 6, &Train { len: 60, ..train() }, &[n; 60]);
-        assert_eq!(place.flush(door), 0);
-        if door.next_timeout().is_some() {
+        place.push(socket, 6, &Train { len: 60, ..train() }, &[n; 60]);
+        assert_eq!(place.flush(socket), 0);
+        if socket.next_timeout().is_some() {
             return n;
         }
     }
@@ -213,7 +213,7 @@ fn what_finds_a_full_queue_comes_later_in_its_order() {
 }
 
 #[test]
-fn a_door_that_stays_full_loses_and_does_not_block() {
+fn a_socket_that_stays_full_loses_and_does_not_block() {
     let place = Place::new();
     let (mut a, _b) = (place.open(5), place.open(6));
     fill(&place, &mut a);
@@ -231,21 +231,21 @@ fn a_door_that_stays_full_loses_and_does_not_block() {
 }
 
 #[test]
-fn a_folder_with_a_long_name_has_doors_too() {
+fn a_folder_with_a_long_name_has_sockets_too() {
     let place = Place::new();
     let long = place.folder.path().join("x".repeat(150));
     std::fs::create_dir(&long).unwrap();
     let name = CString::new(long.as_os_str().as_bytes()).unwrap();
     let dir = sys::open_at(None, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap();
-    let mut a = Door::open(&dir, &long, 5).unwrap();
-    let b = Door::open(&dir, &long, 6).unwrap();
+    let mut a = HandoverSocket::open(&dir, &long, 5).unwrap();
+    let b = HandoverSocket::open(&dir, &long, 6).unwrap();
     a.push(&dir, &long, 0, 6, &train(), &[9; 100]);
     assert_eq!(a.flush(&dir, &long, 0), 0);
     assert!(receive(&b).is_some());
 }
 
 #[test]
-fn who_never_looks_at_his_door_does_not_keep_messages_from_others() {
+fn a_process_that_never_reads_its_socket_does_not_keep_messages_from_others() {
     let place = Place::new();
     let mut a = place.open(5);
     let long = Train {
@@ -257,7 +257,7 @@ fn who_never_looks_at_his_door_does_not_keep_messages_from_others() {
     let each = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").expect("/proc");
     let each: u32 = each.trim().parse().expect("a number");
     let all = 10..10 + (300 / each.max(1)).clamp(2, 30);
-    let stopped: Vec<Door> = all.clone().map(|number| place.open(number)).collect();
+    let stopped: Vec<HandoverSocket> = all.clone().map(|number| place.open(number)).collect();
     let mut now = 0;
     for number in all {
         while a.next_timeout().is_none() {
@@ -272,7 +272,7 @@ fn who_never_looks_at_his_door_does_not_keep_messages_from_others() {
     assert_eq!(place.flush_at(&mut a, now), 0);
     assert_eq!(decode_header(&receive(&awake).unwrap()), Some(long));
     // Nor was anything lost that found room.
-    for door in &stopped {
-        assert_eq!(decode_header(&receive(door).unwrap()), Some(long));
+    for socket in &stopped {
+        assert_eq!(decode_header(&receive(socket).unwrap()), Some(long));
     }
 }

@@ -1,11 +1,11 @@
 //! Hand-over: a packet that came to the wrong process goes to the right one through a unix datagram
 //! socket.
 //!
-//! Each process has a door, `door.<number>` beside the registry, that only processes of the same
-//! user can reach. What arrives there is checked like what arrives by UDP, ICRC included, and never
-//! handed on. A message is a row of records, each a header and a train of packets: the kernel
-//! queues only few datagrams (net.unix.max_dgram_qlen, often 10), so what came in one go leaves in
-//! one message.
+//! Each process has a hand-over socket, `handover.<number>` beside the registry, that only
+//! processes of the same user can reach. What arrives there is checked like what arrives by UDP,
+//! ICRC included, and never handed on. A message is a row of records, each a header and a train of
+//! packets: the kernel queues only few datagrams (net.unix.max_dgram_qlen, often 10), so what came
+//! in one go leaves in one message.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -78,17 +78,17 @@ pub fn records(message: &[u8]) -> impl Iterator<Item = (Train, u16, &[u8])> {
     })
 }
 
-/// This process's door, and the way to the others'.
+/// This process's hand-over socket, and the way to the others'.
 #[derive(Debug)]
-pub struct Door {
+pub struct HandoverSocket {
     inbound: Fd,
     outbound: Fd,
     /// The capture file that has what this process receives; 0: none.
     capture: u16,
     /// Something was sent by `outbound`, and may not have been read yet.
     charged: bool,
-    /// Messages for as many doors, waiting for [`Door::flush`]: what came in one go may be for
-    /// several.
+    /// Messages for as many processes, waiting for [`HandoverSocket::flush`]: what came in one go
+    /// may be for several.
     outgoing: Vec<Outgoing>,
     /// So many of them, the first; the others are empty and kept for their memory.
     waiting: usize,
@@ -97,7 +97,7 @@ pub struct Door {
     retry_at: Option<u64>,
 }
 
-/// Records for one door.
+/// Records for one process.
 #[derive(Debug, Default)]
 struct Outgoing {
     to: u32,
@@ -108,7 +108,7 @@ struct Outgoing {
 }
 
 /// A queue of ten messages fills while its reader builds a queue pair. What does not fit waits, and
-/// what else comes for that door joins it; but not for ever: the reader may be stopped.
+/// what else comes for that process joins it; but not for ever: the reader may be stopped.
 const RETRY_NS: u64 = 200_000;
 const PATIENCE_NS: u64 = 50_000_000;
 
@@ -133,10 +133,10 @@ enum Sent {
 const OUTGOING: usize = 8;
 
 pub(crate) fn file_name(number: u32) -> String {
-    format!("door.{number}")
+    format!("handover.{number}")
 }
 
-/// The socket address of a door; over /proc where the folder's name is too long for one.
+/// The address of a hand-over socket; over /proc where the folder's name is too long for one.
 fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
     let name = file_name(number);
     Addr::unix(path.join(&name).as_os_str().as_bytes())
@@ -149,16 +149,16 @@ fn open_outbound() -> io::Result<Fd> {
     Ok(fd)
 }
 
-impl Door {
-    /// Opens door `number` in the folder `dir`, whose name is `path`; a stale one of that number is
-    /// replaced.
-    pub fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<Door> {
+impl HandoverSocket {
+    /// Opens the hand-over socket `number` in the folder `dir`, whose name is `path`; a stale one
+    /// of that number is replaced.
+    pub fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<HandoverSocket> {
         let inbound = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM)?;
         let _ = sys::set_option(&inbound, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
         sys::remove_at(dir, &file_name(number));
         let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
         sys::bind(&inbound, &address)?;
-        Ok(Door {
+        Ok(HandoverSocket {
             inbound,
             outbound: open_outbound()?,
             capture: 0,
@@ -180,8 +180,8 @@ impl Door {
         self.inbound.raw()
     }
 
-    /// Puts packets into the message for door `number`; returns how many were lost, of these or of
-    /// earlier ones, see [`Door::flush`].
+    /// Puts packets into the message for process `number`; returns how many were lost, of these or
+    /// of earlier ones, see [`HandoverSocket::flush`].
     pub fn push(
         &mut self,
         dir: &Fd,
@@ -235,9 +235,9 @@ impl Door {
             return Sent::Done(out.empty());
         };
         let mut sent = sys::send_to(&self.outbound, &out.message, Some(&address));
-        // Messages are in the send buffer until they are read: by somebody else, perhaps, who is
+        // Messages are in the send buffer until they are read: by another process, perhaps, that is
         // stopped. A new socket has a buffer of its own, and what went by the old one stays where
-        // it is; the queue at the door has a limit in any case.
+        // it is; the reader's queue has a limit in any case.
         if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && self.charged
             && let Ok(fresh) = open_outbound()
@@ -296,7 +296,7 @@ impl Door {
         lost
     }
 
-    /// When [`Door::flush`] has to be called although nothing was pushed.
+    /// When [`HandoverSocket::flush`] has to be called although nothing was pushed.
     pub fn next_timeout(&self) -> Option<u64> {
         self.retry_at
     }
