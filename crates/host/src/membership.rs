@@ -1,5 +1,5 @@
-//! This process's part in the shared port: its ranges, its place in the group, its
-//! hand-over socket.
+//! This process's part in the shared port: its ranges, its reuseport slot, its hand-over
+//! socket.
 
 use std::io;
 use std::path::Path;
@@ -20,9 +20,9 @@ use crate::source_ports::SourcePorts;
 use crate::train::Train;
 use rnic_sys::{self as sys, Fd};
 
-mod seat;
+mod reuseport_slot;
 
-use seat::Seat;
+use reuseport_slot::ReuseportSlot;
 
 const MILLISECOND: u64 = 1_000_000;
 const REAP_INTERVAL: u64 = 1_000 * MILLISECOND;
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A process's part in what the processes of its host share.
 pub struct Membership {
     registry: Registry,
-    seat: Seat,
+    slot: ReuseportSlot,
     handover: HandoverSocket,
     neighbours: Peers,
     /// From the first domain of a file on.
@@ -88,7 +88,7 @@ impl Membership {
         source_ports.add_range(first).map_err(in_folder)?;
         let mut share = Membership {
             registry,
-            seat: Seat::new(receiver),
+            slot: ReuseportSlot::new(receiver),
             handover,
             neighbours,
             domains: None,
@@ -104,7 +104,7 @@ impl Membership {
         };
         share.add(first);
         share
-            .seat
+            .slot
             .steer(&share.registry, &locked)
             .map_err(in_folder)?;
         drop(locked);
@@ -126,13 +126,13 @@ impl Membership {
         let locked = self.registry.lock(Duration::ZERO).map_err(in_folder)?;
         let range = self
             .registry
-            .claim(&locked, self.seat.place())
+            .claim(&locked, self.slot.number())
             .map_err(in_folder)?
             .map_err(|live| HostError::NoQpnRange { live })?;
         self.ports.purge(range).map_err(in_folder)?;
         self.source_ports.add_range(range).map_err(in_folder)?;
         self.add(range);
-        self.seat
+        self.slot
             .steer(&self.registry, &locked)
             .map_err(in_folder)?;
         Ok(QpnRange::of(range))
@@ -167,7 +167,7 @@ impl Membership {
 
     /// The receiving socket of the shared port.
     pub fn receiver(&self) -> &Arc<Fd> {
-        self.seat.receiver()
+        self.slot.receiver()
     }
 
     /// The table of ports.
@@ -295,30 +295,30 @@ impl Membership {
 
     /// Steering is set up as far as it can be.
     pub fn settled(&self) -> bool {
-        self.seat.settled()
+        self.slot.settled()
     }
 
-    /// Sends a round of probes; whoever gets one learns his place.
+    /// Sends a round of probes; a process that gets one learns its slot.
     pub fn probe(&self) {
-        self.seat.probe(&self.registry);
+        self.slot.probe(&self.registry);
     }
 
     /// Takes note of a probe; false: it is none.
     pub fn on_probe(&mut self, train: &Train, packet: &[u8]) -> bool {
-        self.seat.on_probe(&self.registry, train, packet)
+        self.slot.on_probe(&self.registry, train, packet)
     }
 
-    /// Publishes a place learnt; to be called after packets were received.
+    /// Publishes a slot learnt; to be called after packets were received.
     #[inline]
     pub fn after_receive(&mut self) {
-        if self.seat.is_unpublished() && self.leaving.is_none() {
-            self.seat.publish(&self.registry);
+        if self.slot.is_unpublished() && self.leaving.is_none() {
+            self.slot.publish(&self.registry);
         }
     }
 
     /// Something came that steering should have brought to another process.
     pub fn steering_is_stale(&mut self, now_ns: u64) {
-        self.seat.is_stale(&self.registry, now_ns);
+        self.slot.is_stale(&self.registry, now_ns);
     }
 
     /// Gives packets of one foreign range to its owner, in the end by
@@ -395,12 +395,12 @@ impl Membership {
             if self.reap().unwrap_or(false) {
                 self.probe();
             }
-            if self.seat.place().is_none() {
+            if self.slot.number().is_none() {
                 self.steering_is_stale(now_ns);
             }
             // Only the first of a process's links takes what is for QP 1.
             if self.beside.is_none() {
-                self.seat.mind_requests(&self.registry);
+                self.slot.mind_requests(&self.registry);
             }
             self.neighbours.maintain();
         }
@@ -420,7 +420,7 @@ impl Membership {
             }
         }
         self.after_receive();
-        if self.seat.is_unpublished() {
+        if self.slot.is_unpublished() {
             RETRY
         } else {
             self.reap_at - now_ns
@@ -456,19 +456,19 @@ impl Membership {
     }
 
     /// Leaves the group: closes the receiving socket (the last copy must be this one), gives the
-    /// ranges back, and lets the others find out about their places.
+    /// ranges back, and lets the others find out about their slots.
     pub fn leave(self) {
         let Membership {
             mut registry,
-            seat,
+            slot,
             handover,
             neighbours,
             ranges,
             leaving,
             ..
         } = self;
-        let steered = seat.is_steered();
-        drop(seat);
+        let steered = slot.is_steered();
+        drop(slot);
         drop(handover);
         drop(neighbours);
         if let Some(first) = ranges.first() {
@@ -480,7 +480,7 @@ impl Membership {
         drop(leaving);
         let others = registry.live().map_or(0, |live| live.len());
         if steered && others > 0 {
-            seat::send_probes(registry.cookie(), others + 1);
+            reuseport_slot::send_probes(registry.cookie(), others + 1);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The 24-bit QPN space is cut into [`RANGES`] ranges of [`RANGE_LEN`]. A range belongs to a
 //! process exactly as long as that process holds the lock on the range's byte (an
 //! open-file-description lock: the kernel drops it when the process ends, however it ends). The
-//! file's contents only say what the owner wants known: its pid, its first range, its place in the
+//! file's contents only say what the owner wants known: its pid, its first range, its slot in the
 //! SO_REUSEPORT group. They are changed under a lock on a second file.
 //!
 //! The file is read and written by `pread` and `pwrite`, not mapped: hand-over and steering need a
@@ -66,7 +66,7 @@ const FILE_LEN: usize = HEADER_LEN + ENTRY_LEN * RANGES as usize;
 /// Byte locks lie beyond the contents.
 pub const LOCK_BASE: u64 = 1 << 32;
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-const NO_PLACE: u16 = 0xffff;
+const NO_SLOT: u16 = 0xffff;
 
 /// What the registry says about a claimed range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +75,8 @@ pub struct Entry {
     pub pid: u32,
     /// First range of that process: its sockets in the folder have that number.
     pub first_range: u32,
-    /// The process's place in the SO_REUSEPORT group, if it knows.
-    pub place: Option<u8>,
+    /// The process's slot in the SO_REUSEPORT group, if it knows.
+    pub slot: Option<u8>,
 }
 
 impl Entry {
@@ -85,8 +85,8 @@ impl Entry {
         if let Some(e) = entry {
             out[..4].copy_from_slice(&e.pid.to_ne_bytes());
             out[4..6].copy_from_slice(&(e.first_range as u16).to_ne_bytes());
-            let place = e.place.map_or(NO_PLACE, u16::from);
-            out[6..8].copy_from_slice(&place.to_ne_bytes());
+            let slot = e.slot.map_or(NO_SLOT, u16::from);
+            out[6..8].copy_from_slice(&slot.to_ne_bytes());
         }
         out
     }
@@ -97,12 +97,12 @@ impl Entry {
         let [p0, p1, p2, p3, d0, d1, i0, i1] = *bytes;
         let pid = u32::from_ne_bytes([p0, p1, p2, p3]);
         let first_range = u32::from(u16::from_ne_bytes([d0, d1]));
-        let place = u8::try_from(u16::from_ne_bytes([i0, i1])).ok();
+        let slot = u8::try_from(u16::from_ne_bytes([i0, i1])).ok();
         let sane = pid != 0 && may_be_claimed(first_range);
         sane.then_some(Entry {
             pid,
             first_range,
-            place,
+            slot,
         })
     }
 }
@@ -343,7 +343,7 @@ impl Registry {
 
     /// Claims the next free range, going round, so that a dead process's QPNs are not given out
     /// again soon. `Ok(Err(live))`: all are taken, by `live` processes.
-    pub fn claim(&mut self, _locked: &Locked, place: Option<u8>) -> io::Result<Result<u32, usize>> {
+    pub fn claim(&mut self, _locked: &Locked, slot: Option<u8>) -> io::Result<Result<u32, usize>> {
         let mut next = [0u8; 4];
         sys::read_at(&self.file, &mut next, 16)?;
         let usable = RANGES - 2;
@@ -356,7 +356,7 @@ impl Registry {
             let entry = Entry {
                 pid: std::process::id(),
                 first_range: *self.own.first().unwrap_or(&range),
-                place,
+                slot,
             };
             // `start` counts from 0 where ranges count from 1.
             sys::write_at(&self.file, &range.to_ne_bytes(), 16)?;
@@ -374,13 +374,13 @@ impl Registry {
         Ok(())
     }
 
-    /// Tells the others this process's place in the group.
-    pub fn publish_place(&self, _locked: &Locked, place: Option<u8>) -> io::Result<()> {
+    /// Tells the others this process's slot in the group.
+    pub fn publish_slot(&self, _locked: &Locked, slot: Option<u8>) -> io::Result<()> {
         for &range in &self.own {
             let entry = Entry {
                 pid: std::process::id(),
                 first_range: self.own[0],
-                place,
+                slot,
             };
             self.write(range, Some(&entry))?;
         }

@@ -1,12 +1,13 @@
 //! Which process of the SO_REUSEPORT group gets a packet: a classic BPF program over the
 //! destination QPN.
 //!
-//! The program sees a packet from the first byte of the BTH and returns a place in the group.
-//! Places shift (when a socket closes, the last one moves into its place), so nobody can reckon his
-//! own: he is told by a probe, a packet to the loopback address with QPN `0xffff00 | place` that
-//! the program delivers by exactly that. A probe for a place that does not exist falls to some
-//! member by hash, so of one round of probes the lowest place that reached a process is its own. A
-//! range whose owner does not know its place yet falls to the hash too, and is handed over.
+//! The program sees a packet from the first byte of the BTH and returns a *reuseport slot*, the
+//! number of a socket in the group. Slots shift: when a socket closes, the last one moves into its
+//! slot. So a process cannot reckon its own. It learns it from a probe, a packet to the loopback
+//! address with QPN `0xffff00 | slot` that the program delivers by exactly that. A probe for a slot
+//! that does not exist falls to some member by hash, so of one round of probes the lowest slot that
+//! reached a process is its own. A range whose owner does not know its slot yet falls to the hash
+//! too, and is handed over.
 //!
 //! Of the messages to [QP 1](crate::qp1) those go straight to their process that name a
 //! communication id of it. The port table is no matter for a BPF program, so all requests go to one
@@ -31,8 +32,8 @@ pub const FIRST_PROBE_QPN: u32 = 0xff_ff00;
 /// 9.2.4, annex A17).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// Most places that a probe can name.
-pub const MAX_PLACES: usize = 255;
+/// Most slots that a probe can name.
+pub const MAX_SLOTS: usize = 255;
 
 // linux/bpf_common.h
 const LD_W_ABS: u16 = 0x20;
@@ -46,7 +47,7 @@ const JGE_K: u16 = 0x35;
 const RET_K: u16 = 0x06;
 const RET_A: u16 = 0x16;
 
-/// No such place: the kernel takes the hash of the addresses and ports.
+/// No such slot: the kernel takes the hash of the addresses and ports.
 const NOWHERE: u32 = u32::MAX;
 
 /// Where the MAD of a packet to QP 1 begins.
@@ -69,8 +70,8 @@ pub const NOTHING: [BpfInsn; 1] = [BpfInsn {
 /// Instructions of a program at most (BPF_MAXINSNS).
 const MAX_INSNS: usize = 4096;
 
-/// The program for these (range, place) pairs, in the order of the ranges, and requests to QP 1.
-/// Peers with one place take one test; what does not fit is left to the hash.
+/// The program for these (range, slot) pairs, in the order of the ranges, and requests to QP 1.
+/// Peers with one slot take one test; what does not fit is left to the hash.
 pub fn program(routes: &[(u32, u8)], requests: Option<u8>) -> Vec<BpfInsn> {
     let insn = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
     let mut out = vec![
@@ -95,7 +96,7 @@ pub fn program(routes: &[(u32, u8)], requests: Option<u8>) -> Vec<BpfInsn> {
         insn(RSH_K, 0, 0, RANGE_BITS),
     ];
     for group in routes.chunk_by(|a, b| a.0 + 1 == b.0 && a.1 == b.1) {
-        let [(first, place), ..] = *group else {
+        let [(first, slot), ..] = *group else {
             continue;
         };
         let last = first + group.len() as u32 - 1;
@@ -108,17 +109,17 @@ pub fn program(routes: &[(u32, u8)], requests: Option<u8>) -> Vec<BpfInsn> {
             out.push(insn(JGE_K, 0, 2, first));
             out.push(insn(JGT_K, 1, 0, last));
         }
-        out.push(insn(RET_K, 0, 0, place.into()));
+        out.push(insn(RET_K, 0, 0, slot.into()));
     }
     out.push(insn(RET_K, 0, 0, NOWHERE));
     out
 }
 
-/// A probe: tells whoever receives it his place in the group.
+/// A probe: tells the process that receives it its slot in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The place it was sent to.
-    pub place: u8,
+    /// The slot it was sent to.
+    pub slot: u8,
     /// The registry's cookie: only processes of this user know it.
     pub cookie: u64,
     /// The same in all probes that were sent together.
@@ -136,7 +137,7 @@ impl Probe {
     pub fn encode(&self) -> [u8; PROBE_LEN] {
         let mut out = [0; PROBE_LEN];
         out[0] = OPCODE;
-        out[4..8].copy_from_slice(&(FIRST_PROBE_QPN | u32::from(self.place)).to_be_bytes());
+        out[4..8].copy_from_slice(&(FIRST_PROBE_QPN | u32::from(self.slot)).to_be_bytes());
         out[12..20].copy_from_slice(&MAGIC);
         out[20..28].copy_from_slice(&self.cookie.to_ne_bytes());
         out[28..36].copy_from_slice(&self.round.to_ne_bytes());
@@ -156,7 +157,7 @@ impl Probe {
             u64::from_ne_bytes(bytes)
         };
         Some(Probe {
-            place: (qpn & 0xff) as u8,
+            slot: (qpn & 0xff) as u8,
             cookie: word(20),
             round: word(28),
         })
@@ -167,37 +168,37 @@ impl Probe {
 /// or finds packets astray sends one.
 const ROUNDS: usize = 8;
 
-/// A process's place as far as probes have told. Probes of several rounds may come mixed: those of
-/// an older one say nothing any more of the place, and are not taken for another new round.
+/// A process's slot as far as probes have told. Probes of several rounds may come mixed: those of
+/// an older one say nothing any more of the slot, and are not taken for another new round.
 #[derive(Debug, Default)]
-pub struct Place {
-    /// The newest last, each with the lowest place that it has told.
+pub struct KnownSlot {
+    /// The newest last, each with the lowest slot that it has told.
     rounds: VecDeque<(u64, u8)>,
 }
 
-impl Place {
-    /// The place in the group.
-    pub fn known(&self) -> Option<u8> {
+impl KnownSlot {
+    /// Its number in the group.
+    pub fn number(&self) -> Option<u8> {
         self.rounds.back().map(|(_, lowest)| *lowest)
     }
 
-    /// A probe arrived; true: the place is new or another one than before.
+    /// A probe arrived; true: the slot is new or another one than before.
     pub fn learn(&mut self, probe: &Probe) -> bool {
-        let before = self.known();
+        let before = self.number();
         let seen = self.rounds.iter().position(|(id, _)| *id == probe.round);
         match seen {
             Some(at) => {
                 let (_, lowest) = &mut self.rounds[at];
-                *lowest = probe.place.min(*lowest);
+                *lowest = probe.slot.min(*lowest);
             }
             None => {
                 if self.rounds.len() == ROUNDS {
                     self.rounds.pop_front();
                 }
-                self.rounds.push_back((probe.round, probe.place));
+                self.rounds.push_back((probe.round, probe.slot));
             }
         }
-        self.known() != before
+        self.number() != before
     }
 }
 

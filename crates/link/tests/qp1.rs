@@ -51,8 +51,8 @@ fn requests_reach_who_listens() {
     ok(&mut agents[2], "listen 0.0.0.0:7002");
     ok(&mut agents[3], "listen [::]:7003");
     // Wherever they come first. In one batch, which is steered as one.
-    for place in [0, 1, 2, 3, u32::MAX] {
-        agents[0].ask(&format!("steer {place}"));
+    for slot in [0, 1, 2, 3, u32::MAX] {
+        agents[0].ask(&format!("steer {slot}"));
         for (to, addr, port) in [(1, LO, 7001), (2, LO, 7002), (3, LO, 7003), (3, LO6, 7003)] {
             ok(
                 &mut agents[0],
@@ -126,8 +126,8 @@ fn all_are_told_of_a_request_that_was_withdrawn() {
         return;
     }
     let mut agents: [Agent; 4] = agents();
-    for place in [0, 3, u32::MAX] {
-        agents[0].ask(&format!("steer {place}"));
+    for slot in [0, 3, u32::MAX] {
+        agents[0].ask(&format!("steer {slot}"));
         ok(&mut agents[0], &format!("withdraw {LO} {LO} 0 20"));
         for agent in &mut agents {
             agent.expect(LO, QP1, 0, 20);
@@ -273,8 +273,8 @@ fn what_is_no_message_is_a_counted_drop() {
     }
     let mut agents: [Agent; 2] = agents();
     let mut sent = 0;
-    for place in [0, 1] {
-        agents[0].ask(&format!("steer {place}"));
+    for slot in [0, 1] {
+        agents[0].ask(&format!("steer {slot}"));
         sent += agents[0].ask(&format!("junk {LO} {LO}"))[0]
             .parse::<u64>()
             .unwrap();

@@ -80,7 +80,7 @@ fn packets_are_steered_and_not_handed_over() {
     let mut agents: Vec<Agent> = (0..5).map(|_| Agent::start(&[])).collect();
     all_to_all(&mut agents, 100, 1040);
     assert_eq!(handed_over(&mut agents), 0);
-    // One that leaves in good order: the last of the group moves to its place, and finds out by
+    // One that leaves in good order: the last of the group moves to its slot, and finds out by
     // itself.
     drop(agents.remove(1));
     until_steered(&mut agents);
@@ -144,15 +144,15 @@ fn wrongly_steered_packets_are_handed_over() {
     let mut agents: Vec<Agent> = (0..3).map(|_| Agent::start(&[])).collect();
     all_to_all(&mut agents, 10, 200);
     assert_eq!(handed_over(&mut agents), 0);
-    for place in [0, 1, 2, u32::MAX] {
+    for slot in [0, 1, 2, u32::MAX] {
         let before = handed_over(&mut agents);
         // Long runs, short packets, and an odd tail: all of it is handed over, and ICRCs hold
         // behind them.
         for (count, len) in [(1, 12), (60, 1040), (7, 4100)] {
-            agents[0].ask(&format!("steer {place}"));
+            agents[0].ask(&format!("steer {slot}"));
             all_to_all(&mut agents, count, len);
         }
-        assert!(handed_over(&mut agents) > before, "place {place}");
+        assert!(handed_over(&mut agents) > before, "slot {slot}");
         until_steered(&mut agents);
     }
     for agent in &mut agents {
@@ -253,8 +253,8 @@ fn the_only_member_of_a_group_gets_what_comes_to_others() {
     let all = 0xff_ffff;
     let mut agents: Vec<Agent> = (0..4).map(|_| Agent::start(&[])).collect();
     assert_eq!(agents[2].ask(&format!("join {group} {ifindex}")), ["ok"]);
-    for place in [0, 1, 2, 3, u32::MAX] {
-        agents[0].ask(&format!("steer {place}"));
+    for slot in [0, 1, 2, 3, u32::MAX] {
+        agents[0].ask(&format!("steer {slot}"));
         agents[3].send(sender, group, all, 0, 20, 500);
         agents[2].expect(sender, all, 0, 20);
     }

@@ -61,12 +61,12 @@ fn places_are_published() {
     let b = Registry::open(folder.path()).unwrap();
     let r = [claim(&mut a), claim(&mut a)];
     let locked = a.lock(Duration::from_secs(10)).unwrap();
-    a.publish_place(&locked, Some(9)).unwrap();
+    a.publish_slot(&locked, Some(9)).unwrap();
     for range in r {
         let expected = Entry {
             pid: std::process::id(),
             first_range: r[0],
-            place: Some(9),
+            slot: Some(9),
         };
         assert_eq!(b.entry(range), Some(expected));
     }

@@ -51,19 +51,19 @@ fn ranges_go_to_their_places_and_the_rest_to_the_hash() {
     let program = program(&routes, None);
     for range in 0..4095 {
         for low in [0, 1, 0xfff] {
-            let place = routes
+            let slot = routes
                 .iter()
                 .find(|r| r.0 == range)
                 .map_or(NOWHERE, |r| r.1.into());
             assert_eq!(
                 run(&program, &packet(range << 12 | low)),
-                Some(place),
+                Some(slot),
                 "range {range}"
             );
         }
     }
-    for place in 0..=0xff {
-        assert_eq!(run(&program, &packet(FIRST_PROBE_QPN | place)), Some(place));
+    for slot in 0..=0xff {
+        assert_eq!(run(&program, &packet(FIRST_PROBE_QPN | slot)), Some(slot));
     }
     assert_eq!(run(&program, &packet(0xff_feff)), Some(NOWHERE));
     assert_eq!(run(&program, &[0; 3]), Some(0));
@@ -87,7 +87,7 @@ fn answers_to_qp_1_go_to_whose_id_they_name() {
     const OTHERS: u32 = 0x2345_6789;
     let routes = [(0x123, 3), (0x234, 4)];
     let program = program(&routes, None);
-    for (id, place) in [
+    for (id, slot) in [
         (0x1234_5678, 3),
         (0x1230_0000, 3),
         (0x1240_0000, NOWHERE),
@@ -110,7 +110,7 @@ fn answers_to_qp_1_go_to_whose_id_they_name() {
             private_data: [0xff; 136],
         };
         for message in [Message::Drep(drep), Message::SidrRep(sidr_rep)] {
-            assert_eq!(run(&program, &managed(message)), Some(place), "{id:#x}");
+            assert_eq!(run(&program, &managed(message)), Some(slot), "{id:#x}");
         }
     }
     // The requester's own id, and whatever lies where an answer has its receiver's.
@@ -149,53 +149,53 @@ fn one_process_with_all_ranges_is_one_test() {
 
 #[test]
 fn a_place_is_the_lowest_of_a_round() {
-    let probe = |place, round| Probe {
-        place,
+    let probe = |slot, round| Probe {
+        slot,
         cookie: 1,
         round,
     };
-    let mut place = Place::default();
-    assert_eq!(place.known(), None);
-    assert!(place.learn(&probe(2, 10)));
+    let mut slot = KnownSlot::default();
+    assert_eq!(slot.number(), None);
+    assert!(slot.learn(&probe(2, 10)));
     // Fallen to us by hash.
-    assert!(!place.learn(&probe(5, 10)));
-    assert_eq!(place.known(), Some(2));
+    assert!(!slot.learn(&probe(5, 10)));
+    assert_eq!(slot.number(), Some(2));
     // The same again, in another round.
-    assert!(!place.learn(&probe(2, 11)));
+    assert!(!slot.learn(&probe(2, 11)));
     // Out of order.
-    assert!(place.learn(&probe(7, 12)));
-    assert!(place.learn(&probe(2, 12)));
-    assert!(place.learn(&probe(1, 13)));
-    assert_eq!(place.known(), Some(1));
+    assert!(slot.learn(&probe(7, 12)));
+    assert!(slot.learn(&probe(2, 12)));
+    assert!(slot.learn(&probe(1, 13)));
+    assert_eq!(slot.number(), Some(1));
 }
 
-/// Two processes that come at once each send a round. A probe for a place that does not exist falls
+/// Two processes that come at once each send a round. A probe for a slot that does not exist falls
 /// to anybody, and must not be taken for the first of a round that had begun before.
 #[test]
 fn rounds_that_come_mixed_are_told_apart() {
-    let probe = |place, round| Probe {
-        place,
+    let probe = |slot, round| Probe {
+        slot,
         cookie: 1,
         round,
     };
-    let mut place = Place::default();
-    assert!(place.learn(&probe(2, 10)));
-    assert!(!place.learn(&probe(2, 11)));
+    let mut slot = KnownSlot::default();
+    assert!(slot.learn(&probe(2, 10)));
+    assert!(!slot.learn(&probe(2, 11)));
     for (astray, round) in [(5, 10), (6, 11), (7, 10), (5, 11)] {
-        assert!(!place.learn(&probe(astray, round)));
-        assert_eq!(place.known(), Some(2));
+        assert!(!slot.learn(&probe(astray, round)));
+        assert_eq!(slot.number(), Some(2));
     }
     // The group has shrunk: a later round says so, and the rest of older ones changes nothing.
-    assert!(place.learn(&probe(1, 12)));
-    assert!(!place.learn(&probe(3, 11)));
-    assert!(!place.learn(&probe(0, 10)));
-    assert_eq!(place.known(), Some(1));
+    assert!(slot.learn(&probe(1, 12)));
+    assert!(!slot.learn(&probe(3, 11)));
+    assert!(!slot.learn(&probe(0, 10)));
+    assert_eq!(slot.number(), Some(1));
 }
 
 #[test]
 fn probes_survive_the_wire() {
     let probe = Probe {
-        place: 77,
+        slot: 77,
         cookie: 0x1122_3344_5566_7788,
         round: u64::MAX,
     };

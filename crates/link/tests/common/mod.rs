@@ -637,9 +637,9 @@ pub fn agent_main() {
             }
             ["total"] => eprintln!("@{}", total(&early)),
             ["counters"] => eprintln!("@{}", counters_in_words(&link.counters())),
-            // Whatever arrives at the group goes to this place of it from now on.
-            ["steer", place] => {
-                attach_constant_program(&link, place.parse().expect("place"));
+            // Whatever arrives at the group goes to this slot of it from now on.
+            ["steer", slot] => {
+                attach_constant_program(&link, slot.parse().expect("slot"));
                 eprintln!("@ok");
             }
             ["settle"] => {
@@ -701,13 +701,13 @@ pub fn merge(into: &mut Arrived, from: Arrived) {
     }
 }
 
-/// A reuseport program that sends everything to one place; `u32::MAX`: to the hash.
-fn attach_constant_program(link: &RoceLink, place: u32) {
+/// A reuseport program that sends everything to one slot; `u32::MAX`: to the hash.
+fn attach_constant_program(link: &RoceLink, slot: u32) {
     let mut filter = [libc::sock_filter {
         code: 6,
         jt: 0,
         jf: 0,
-        k: place,
+        k: slot,
     }];
     let program = libc::sock_fprog {
         len: 1,

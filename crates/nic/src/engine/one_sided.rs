@@ -3,7 +3,7 @@
 //!
 //! A peer whose request was executed has proven that it knows the key and is connected: from then
 //! on it may do the same by itself, until the region or the queue pair changes in whatever way. How
-//! that works: `rnic_link`'s `device_view::grants`.
+//! that works: `rnic_link`'s `shm::grants`.
 
 use rnic_link::{Copies, Grant, GrantName, RingId, RoceLink};
 use rnic_transport::{QueuePair, Role};

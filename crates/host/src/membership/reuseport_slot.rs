@@ -1,5 +1,5 @@
-//! This process's seat in the SO_REUSEPORT group: what brings it its packets, and requests to a
-//! process that runs.
+//! This process's slot in the SO_REUSEPORT group, which brings it its packets. Requests are brought
+//! to a process that runs.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use rnic_wire::ROCE_PORT;
 
 use super::MILLISECOND;
 use crate::registry::{Locked, Registry, Taker};
-use crate::steering::{self, MAX_PLACES, Place, Probe};
+use crate::steering::{self, KnownSlot, MAX_SLOTS, Probe};
 use crate::tell::tell;
 use crate::train::Train;
 use rnic_sys::{self as sys, Addr, Fd};
@@ -26,12 +26,12 @@ const LOOKS: u32 = 3;
 /// People are told of strangers once.
 static STRANGERS: AtomicBool = AtomicBool::new(false);
 
-pub(super) struct Seat {
+pub(super) struct ReuseportSlot {
     receiver: Arc<Fd>,
-    place: Place,
+    known: KnownSlot,
     /// The kernel takes steering programs.
     steered: bool,
-    /// The place is not in the registry yet.
+    /// The slot is not in the registry yet.
     unpublished: bool,
     probe_not_before: u64,
     probe_interval: u64,
@@ -40,11 +40,11 @@ pub(super) struct Seat {
     looks: u32,
 }
 
-impl Seat {
-    pub(super) fn new(receiver: Arc<Fd>) -> Seat {
-        Seat {
+impl ReuseportSlot {
+    pub(super) fn new(receiver: Arc<Fd>) -> ReuseportSlot {
+        ReuseportSlot {
             receiver,
-            place: Place::default(),
+            known: KnownSlot::default(),
             steered: true,
             unpublished: false,
             probe_not_before: 0,
@@ -58,9 +58,9 @@ impl Seat {
         &self.receiver
     }
 
-    /// The place in the group, once a probe has told.
-    pub(super) fn place(&self) -> Option<u8> {
-        self.place.known()
+    /// Its number in the group, once a probe has told.
+    pub(super) fn number(&self) -> Option<u8> {
+        self.known.number()
     }
 
     pub(super) fn is_steered(&self) -> bool {
@@ -69,10 +69,10 @@ impl Seat {
 
     /// Steering is set up as far as it can be.
     pub(super) fn settled(&self) -> bool {
-        !self.steered || self.place.known().is_some() && !self.unpublished
+        !self.steered || self.known.number().is_some() && !self.unpublished
     }
 
-    /// There is a place that the others do not know.
+    /// There is a slot that the others do not know.
     #[inline]
     pub(super) fn is_unpublished(&self) -> bool {
         self.unpublished
@@ -88,16 +88,16 @@ impl Seat {
         let mut routes = Vec::new();
         for (range, entry) in registry.live()? {
             let ours = registry.owns(range);
-            let place = if ours {
-                self.place.known()
+            let slot = if ours {
+                self.known.number()
             } else {
-                entry.place
+                entry.slot
             };
-            if let Some(place) = place {
-                routes.push((range, place));
+            if let Some(slot) = slot {
+                routes.push((range, slot));
             }
             if taker == Some(range) {
-                requests = place;
+                requests = slot;
             }
         }
         loop {
@@ -120,7 +120,7 @@ impl Seat {
         }
     }
 
-    /// Sends a round of probes; whoever gets one learns his place.
+    /// Sends a round of probes; a process that gets one learns its slot.
     pub(super) fn probe(&self, registry: &Registry) {
         if !self.steered {
             return;
@@ -137,7 +137,7 @@ impl Seat {
             return false;
         };
         if probe.cookie == registry.cookie() {
-            self.unpublished |= self.place.learn(&probe);
+            self.unpublished |= self.known.learn(&probe);
         } else if !STRANGERS.swap(true, Ordering::Relaxed) {
             tell(format_args!(
                 "another program of this user receives on UDP port {ROCE_PORT}, too, but has another runtime folder than {}: \
@@ -155,7 +155,7 @@ impl Seat {
         let Ok(locked) = registry.lock(Duration::ZERO) else {
             return;
         };
-        let published = registry.publish_place(&locked, self.place.known());
+        let published = registry.publish_slot(&locked, self.known.number());
         if published
             .and_then(|()| self.steer(registry, &locked))
             .is_ok()
@@ -179,14 +179,14 @@ impl Seat {
         };
         self.probe_not_before = now_ns.saturating_add(self.probe_interval);
         self.probe(registry);
-        // A program that somebody spoilt while all places stayed as they were.
-        self.unpublished = self.place.known().is_some();
+        // A program that somebody spoilt while all slots stayed as they were.
+        self.unpublished = self.known.number().is_some();
     }
 
     /// Once a second: requests, whose process no BPF program can know, go to one process that is
-    /// seen to run. It counts up; whoever finds that it does not any more takes its place.
+    /// seen to run. It counts up; a process that finds that it does not any more takes its place.
     pub(super) fn mind_requests(&mut self, registry: &Registry) {
-        let (Some(own), Some(_)) = (registry.own().first(), self.place.known()) else {
+        let (Some(own), Some(_)) = (registry.own().first(), self.known.number()) else {
             return;
         };
         let seen = registry.taker();
@@ -210,13 +210,13 @@ impl Seat {
         };
         if registry.taker() == seen {
             registry.set_taker(Taker::new(*own));
-            // What is left undone is done with the next place that is published.
+            // What is left undone is done with the next slot that is published.
             let _ = self.steer(registry, &locked);
         }
     }
 }
 
-/// Sends probes for the places 0.. of a group of about `members`.
+/// Sends probes for the slots 0.. of a group of about `members`.
 pub(super) fn send_probes(cookie: u64, members: usize) {
     let round = sys::random_u64();
     let loopback: [(SocketAddr, i32); 2] = [
@@ -228,9 +228,9 @@ pub(super) fn send_probes(cookie: u64, members: usize) {
             continue;
         };
         let to = Addr::inet(&to);
-        let all_sent = (0..members.min(MAX_PLACES)).all(|place| {
+        let all_sent = (0..members.min(MAX_SLOTS)).all(|slot| {
             let probe = Probe {
-                place: place as u8,
+                slot: slot as u8,
                 cookie,
                 round,
             };
