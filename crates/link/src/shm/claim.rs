@@ -1,4 +1,4 @@
-//! What a packet points by: a count on the [board](super::grants), and the value that it had.
+//! What a packet points by: a count in the [grant table](super::grants), and the value that it had.
 //!
 //! Before memory may change that unacknowledged packets point at, the producer lets the count go on
 //! ([`withdraw`]). The consumer looks at it after it has copied ([`stands`]). Who copied a byte
@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// A word of a board, and the fence that goes with it; the tests have loom's.
+/// A word of a grant table, and the fence that goes with it; the tests have loom's.
 pub(super) trait Word {
     fn load(&self) -> u64;
     fn store(&self, value: u64);
@@ -42,7 +42,7 @@ pub(super) fn stands<W: Word>(count: &W, then: u64) -> bool {
     count.load() == then
 }
 
-/// What a record points by: a count of its board, and its value.
+/// What a record points by: a count of its grant table, and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) slot: u32,

@@ -5,9 +5,9 @@
 //! some virtual machines change from one minute to the next. Neither is the faster one everywhere,
 //! so both sides take the time of what they do. The two copies of what is carried are made by two
 //! processors at the same time, so that the slower one counts, as a rule the one into the ring: its
-//! lines are the consumer's. The consumer compares its own, and says on the [board](super::grants)
-//! what the producer's may take at most. Now and then the producer takes the other way, so that its
-//! time is known.
+//! lines are the consumer's. The consumer compares its own, and says in the [grant
+//! table](super::grants) what the producer's may take at most. Now and then the producer takes the
+//! other way, so that its time is known.
 
 use std::cell::Cell;
 use std::time::Instant;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::grants::{Board, Grant, GrantName, Nonce};
+use super::grants::{Grant, GrantName, GrantTable, Nonce};
 use super::pointing::Source;
 use rnic_sys::{self as sys, Fd};
 
@@ -88,7 +88,7 @@ impl Writer {
 /// What one producer was granted.
 #[derive(Debug)]
 pub(super) struct Granted {
-    board: Arc<Board>,
+    table: Arc<GrantTable>,
     writer: Writer,
     held: HashMap<u16, GrantName>,
     /// What was taken back in the middle of this turn's copy.
@@ -98,9 +98,9 @@ pub(super) struct Granted {
 }
 
 impl Granted {
-    pub(super) fn new(board: Board, writer: Writer) -> Granted {
+    pub(super) fn new(table: GrantTable, writer: Writer) -> Granted {
         Granted {
-            board: Arc::new(board),
+            table: Arc::new(table),
             writer,
             held: HashMap::new(),
             lingering: Vec::new(),
@@ -110,23 +110,23 @@ impl Granted {
 
     /// The producer may try whether it can reach this process.
     pub(super) fn welcome(&self, identity: &Identity) {
-        self.board.welcome(identity.nonce());
+        self.table.welcome(identity.nonce());
     }
 
     /// Finds out whether the producer's memory can be read, and lets its packets point then.
     pub(super) fn follow(&self) -> Option<Source> {
-        Source::try_it(&self.board, self.writer.pid)
+        Source::try_it(&self.table, self.writer.pid)
     }
 
-    pub(super) fn board(&self) -> &Board {
-        &self.board
+    pub(super) fn table(&self) -> &GrantTable {
+        &self.table
     }
 
     /// Grants it unless it is granted already.
     pub(super) fn grant(&mut self, grant: &Grant) {
         let mut places = [0; 4];
         let mut free = None;
-        for (slot, place) in places.iter_mut().zip(Board::places(&grant.name)) {
+        for (slot, place) in places.iter_mut().zip(GrantTable::places(&grant.name)) {
             *slot = place;
             match self.held.get(&place) {
                 Some(name) if *name == grant.name => return,
@@ -140,15 +140,15 @@ impl Granted {
             self.displace(victim);
             victim
         });
-        self.board.put(place, self.number, grant);
+        self.table.put(place, self.number, grant);
         self.held.insert(place, grant.name);
     }
 
     /// There is to be another grant in that place. Whoever takes back the one that is there still
     /// has to wait for its copy.
     fn displace(&mut self, place: u16) {
-        self.board.take(place);
-        let turn = self.board.under_way();
+        self.table.take(place);
+        let turn = self.table.under_way();
         self.lingering.retain(|(_, since)| Some(*since) == turn);
         if let (Some(name), Some(turn)) = (self.held.remove(&place), turn) {
             self.lingering.push((name, turn));
@@ -166,7 +166,7 @@ impl Granted {
             return None;
         }
         let Granted {
-            board,
+            table,
             held,
             lingering,
             ..
@@ -175,19 +175,19 @@ impl Granted {
         held.retain(|place, name| {
             let meant = which(name);
             if meant {
-                board.take(*place);
+                table.take(*place);
                 lingering.push((*name, 0));
             }
             !meant
         });
-        let turn = board.under_way().unwrap_or(0);
+        let turn = table.under_way().unwrap_or(0);
         for (_, since) in &mut lingering[before..] {
             *since = turn;
         }
         lingering.retain(|(_, since)| *since == turn && turn != 0);
         let meant = lingering.iter().any(|(name, _)| which(name));
         meant.then(|| Copying {
-            board: self.board.clone(),
+            table: self.table.clone(),
             turn,
             writer: self.writer.clone(),
         })
@@ -196,7 +196,7 @@ impl Granted {
     /// Grants nothing any more, nor keeps the connection (`gone`: it was closed by the other side).
     /// True: a copy is under way, so it has to be kept for those who ask.
     pub(super) fn shut(&mut self, gone: bool) -> bool {
-        self.board.shut();
+        self.table.shut();
         self.writer.connection = None;
         self.writer.gone |= gone;
         self.revoke(&|_| true).is_some()
@@ -204,7 +204,7 @@ impl Granted {
 
     /// A copy may be under way in what was taken back.
     pub(super) fn lingers(&self) -> bool {
-        let past = |(_, turn): &(GrantName, u64)| self.board.is_past(*turn);
+        let past = |(_, turn): &(GrantName, u64)| self.table.is_past(*turn);
         !self.lingering.iter().all(past) && !self.writer.has_ended()
     }
 }
@@ -212,7 +212,7 @@ impl Granted {
 /// A copy of another process that may be under way.
 #[derive(Debug)]
 pub(super) struct Copying {
-    board: Arc<Board>,
+    table: Arc<GrantTable>,
     turn: u64,
     writer: Writer,
 }
@@ -250,7 +250,7 @@ impl Copying {
     fn wait(&self, start: Instant) -> bool {
         // Most are over within microseconds.
         let mut looks = 0_u32;
-        while !self.board.is_past(self.turn) {
+        while !self.table.is_past(self.turn) {
             looks += 1;
             if looks.is_multiple_of(64) {
                 if self.writer.has_ended() {

@@ -1,13 +1,13 @@
 //! What the consumer of a ring lets its producer do without packets: read and write registered
 //! memory.
 //!
-//! Behind each ring lies a *board*. On it the consumer's process writes *grants*: this queue pair
-//! of yours may reach, by that queue pair of mine and under this key, such a range. It does so only
-//! for who has shown to know the key, by a request that was executed; so a board tells nobody a
-//! key. Both processes can write on it, but each looks only at what the other one writes, and who
-//! misuses it harms himself: what the producer reads leads it to the consumer's own memory, which
-//! the kernel lets it reach or not, and what the consumer reads, the busy word, makes it wait for a
-//! while.
+//! Behind each ring lies a *grant table*. In it the consumer's process writes *grants*: this queue
+//! pair of yours may reach, by that queue pair of mine and under this key, such a range. It does so
+//! only for a producer that has shown to know the key, by a request that was executed; so a grant
+//! table tells nobody a key. Both processes can write the table, but each looks only at what the
+//! other one writes, and a process that misuses it harms itself: what the producer reads leads it
+//! to the consumer's own memory, which the kernel lets it reach or not, and what the consumer
+//! reads, the busy word, makes it wait for a while.
 //!
 //! # Revocation
 //! The producer makes its busy word odd, puts up a full fence, and then looks at the grant; the
@@ -18,8 +18,8 @@
 //!
 //! # Changes
 //! A grant is taken away by its first word, which becomes 0, before another one is written in its
-//! place, and each has another first word: who finds the same there before and after has read one
-//! grant.
+//! place, and each has another first word: a producer that finds the same there before and after
+//! has read one grant.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -95,7 +95,7 @@ impl Grant {
         let inside = offset.checked_add(request.len)? <= self.len;
         let allowed = if write { self.write } else { self.read };
         let at = self.base.checked_add(offset)?;
-        // Whoever writes on the board may lie.
+        // What another process wrote into the table may be a lie.
         at.checked_add(request.len)?;
         (inside && allowed && self.takes(request)).then_some(at)
     }
@@ -129,7 +129,7 @@ const WAYS: usize = 4;
 /// range.
 const COUNTS_AT: usize = GRANTS_AT + PLACES * LINE;
 const COUNTS: usize = 4096;
-/// Bytes of a board.
+/// Bytes of a grant table.
 pub(super) const LEN: usize = COUNTS_AT + COUNTS * 8;
 
 /// The words of a grant: which, for whom, what.
@@ -191,14 +191,14 @@ pub(super) struct Nonce {
     pub(super) value: [u64; 2],
 }
 
-/// The board of a ring.
+/// The grant table of a ring.
 #[derive(Debug)]
-pub(super) struct Board(Words);
+pub(super) struct GrantTable(Words);
 
-impl Board {
+impl GrantTable {
     /// That at `at` of a ring's file, which the ring was made of or attached to before.
-    pub(super) fn map(file: &Fd, at: usize) -> io::Result<Board> {
-        Ok(Board(Words::map(file, at, LEN)?))
+    pub(super) fn map(file: &Fd, at: usize) -> io::Result<GrantTable> {
+        Ok(GrantTable(Words::map(file, at, LEN)?))
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -228,7 +228,7 @@ impl Board {
         })
     }
 
-    /// Producer, before the consumer has the board: says who it is.
+    /// Producer, before the consumer has the grant table: says who it is.
     pub(super) fn introduce(&self, nonce: Nonce) {
         let words = [nonce.at, nonce.value[0], nonce.value[1]];
         for (i, value) in words.into_iter().enumerate() {
@@ -337,7 +337,7 @@ impl Board {
     }
 
     /// Producer: where a request begins in the consumer's process, if all of it is granted at this
-    /// moment. To be called, and the answer used, within [`Board::during`].
+    /// moment. To be called, and the answer used, within [`GrantTable::during`].
     #[inline]
     pub(super) fn place(&self, request: &Request, write: bool) -> Option<u64> {
         let name = &request.name;
@@ -345,7 +345,7 @@ impl Board {
             return None;
         }
         let is_it = |tag: u64| tag as u32 == name.key && tag >> NUMBER_SHIFT != 0;
-        Board::places(name).find_map(|at| {
+        GrantTable::places(name).find_map(|at| {
             let words = [
                 self.entry(at, QPNS),
                 self.entry(at, IOVA),

@@ -115,7 +115,7 @@ impl Inbounds {
     /// This process's ring to itself.
     pub(super) fn add_own(&mut self, file: &Fd) -> Option<()> {
         let consumer = Consumer::attach(file).ok()?;
-        let granted = Granted::new(ring::board_of(file).ok()?, Writer::own());
+        let granted = Granted::new(ring::grant_table_of(file).ok()?, Writer::own());
         self.add(0, consumer, granted, None);
         Some(())
     }
@@ -187,9 +187,9 @@ impl Inbounds {
     fn meet(&mut self, name: u64, connection: Fd, counters: &mut LinkCounters) {
         match meeting::meet(&connection) {
             Met::NotYet => self.silent.push((name, connection)),
-            Met::Ring(consumer, board) if self.rings.len() < RINGS => {
+            Met::Ring(consumer, table) if self.rings.len() < RINGS => {
                 let connection = Arc::new(connection);
-                let granted = Granted::new(board, Writer::behind(&connection));
+                let granted = Granted::new(table, Writer::behind(&connection));
                 self.add(name, consumer, granted, Some(connection));
             }
             Met::Ring(..) | Met::Nothing => self.set.remove(&connection),
@@ -521,7 +521,7 @@ impl Inbound {
                                 return (taken, End::Wrong);
                             };
                             pieces = [Span::EMPTY; MOST_PIECES];
-                            let places = (self.granted.board(), source);
+                            let places = (self.granted.table(), source);
                             let parsed = Pointed::parse(bytes, places, &mut pieces);
                             let Ok((pointed, headers)) = parsed else {
                                 return (taken, End::Wrong);
@@ -557,7 +557,7 @@ impl Inbound {
                     if detached.is_some()
                         && let Some(source) = &self.source
                     {
-                        source.advise(self.granted.board());
+                        source.advise(self.granted.table());
                     }
                     let detached = detached.as_ref().map(|(detached, _)| detached);
                     taken += detached.map_or(0, Detached::weight);

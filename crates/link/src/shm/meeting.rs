@@ -11,8 +11,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::grants::Board;
-use super::ring::{Consumer, DATA, board_of};
+use super::grants::GrantTable;
+use super::ring::{Consumer, DATA, grant_table_of};
 use rnic_host::membership::ring_socket;
 use rnic_sys::{self as sys, Addr, Fd};
 
@@ -54,7 +54,7 @@ pub(super) fn hand_out(dir: &Fd, path: &Path, number: u32, ring: &Fd) -> io::Res
 /// What became of a connection that was accepted.
 pub(super) enum Met {
     /// It has brought a ring.
-    Ring(Consumer, Board),
+    Ring(Consumer, GrantTable),
     /// Nothing has come yet.
     NotYet,
     /// It has brought nonsense.
@@ -71,8 +71,8 @@ pub(super) fn meet(connection: &Fd) -> Met {
         Ok(Some(GREETING)) if said == greeting() && files.len() == 1 => {
             // In this order: the first makes sure of the file's length.
             let ring = Consumer::attach(&files[0]);
-            match ring.and_then(|ring| Ok((ring, board_of(&files[0])?))) {
-                Ok((ring, board)) => Met::Ring(ring, board),
+            match ring.and_then(|ring| Ok((ring, grant_table_of(&files[0])?))) {
+                Ok((ring, table)) => Met::Ring(ring, table),
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => Met::Wrong,
                 Err(_) => Met::Nothing,
             }

@@ -175,9 +175,9 @@ impl ShmPath {
             return None;
         }
         let (producer, file) = Producer::create().ok()?;
-        let board = ring::board_of(&file).ok()?;
+        let table = ring::grant_table_of(&file).ok()?;
         if let Some(nonce) = self.inbound.nonce() {
-            board.introduce(nonce);
+            table.introduce(nonce);
         }
         let (connection, pid) = if own {
             self.inbound.add_own(&file)?;
@@ -187,7 +187,7 @@ impl ShmPath {
             let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
             (Some(connection), pid)
         };
-        let reach = Reach::new(board, pid, self.reached.clone());
+        let reach = Reach::new(table, pid, self.reached.clone());
         self.out
             .add(number, producer, connection, Arc::new(reach))?;
         self.out.find(number, Flow::of(spec)).flatten()

@@ -3,24 +3,24 @@
 //!
 //! Whether the consumer may read the producer's memory is the kernel's to say, as for
 //! [`super::reach`], and is tried once, when the consumer gets the ring: the producer has put on
-//! the [board](super::grants) where it can be recognised, and the consumer says there that it has
-//! read that. Without that word nothing points, and a consumer that later cannot read takes it
+//! the [grant table](super::grants) where it can be recognised, and the consumer says there that it
+//! has read that. Without that word nothing points, and a consumer that later cannot read takes it
 //! back. Each read brings those bytes along, so a process that has ended or become another program
 //! is not taken for the producer. What a record names is the producer's own memory, as the kernel
 //! lets it be reached: a record of nonsense harms its author alone.
 //!
 //! # Withdrawal
 //! Nothing of the producer is written, so it need not wait for a copy to be over: what was copied
-//! too late is no message. The board has counts, one for each of the producer's queue pairs (or a
-//! few that share one); a record names one of them and its value. Before the producer's application
-//! may use memory again that an unacknowledged packet points at, the count goes on, and the
-//! consumer looks at it after it has copied ([`super::claim`]).
+//! too late is no message. The grant table has counts, one for each of the producer's queue pairs
+//! (or a few that share one); a record names one of them and its value. Before the producer's
+//! application may use memory again that an unacknowledged packet points at, the count goes on, and
+//! the consumer looks at it after it has copied ([`super::claim`]).
 
 use std::cell::Cell;
 
 use super::claim::Claim;
 use super::costs::Costs;
-use super::grants::{Board, Nonce};
+use super::grants::{GrantTable, Nonce};
 use super::reach::{read_known, tail_of};
 use super::ring::Wrong;
 use rnic_sys::process::Span;
@@ -54,14 +54,14 @@ pub(super) struct Source {
     pid: u32,
     nonce: Nonce,
     costs: Costs,
-    /// What the board says of them.
+    /// What the grant table says of them.
     said: Cell<u64>,
 }
 
 impl Source {
-    /// Finds out whether that process can be read; if so, the board says it from now on.
-    pub(super) fn try_it(board: &Board, pid: u32) -> Option<Source> {
-        let nonce = board.introduction().filter(|_| pid != 0)?;
+    /// Finds out whether that process can be read; if so, the grant table says it from now on.
+    pub(super) fn try_it(table: &GrantTable, pid: u32) -> Option<Source> {
+        let nonce = table.introduction().filter(|_| pid != 0)?;
         let source = Source {
             pid,
             nonce,
@@ -71,7 +71,7 @@ impl Source {
         // SAFETY: no memory of this process is named.
         let read = unsafe { source.read(&[Span::EMPTY], &[Span::EMPTY]) };
         (read == Some(0)).then(|| {
-            board.follow(true);
+            table.follow(true);
             source
         })
     }
@@ -83,11 +83,11 @@ impl Source {
 
     /// Lets the producer know which kind of long packet is the faster one.
     #[inline]
-    pub(super) fn advise(&self, board: &Board) {
+    pub(super) fn advise(&self, table: &GrantTable) {
         let limit = self.costs.limit();
         if Costs::differ(self.said.get(), limit) {
             self.said.set(limit);
-            board.limit_carrying(limit);
+            table.limit_carrying(limit);
         }
     }
 
@@ -105,7 +105,7 @@ impl Source {
 /// Where the payload of a packet is that points.
 #[derive(Clone, Copy, Debug)]
 pub struct Pointed<'a> {
-    board: &'a Board,
+    table: &'a GrantTable,
     source: &'a Source,
     claim: Claim,
     pieces: &'a [Span],
@@ -119,7 +119,7 @@ impl<'a> Pointed<'a> {
     /// What a record says, and its headers.
     pub(super) fn parse<'r>(
         record: &'r [u8],
-        (board, source): (&'a Board, &'a Source),
+        (table, source): (&'a GrantTable, &'a Source),
         pieces: &'a mut Pieces,
     ) -> Result<(Pointed<'a>, &'r [u8]), Wrong> {
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
@@ -138,7 +138,7 @@ impl<'a> Pointed<'a> {
             return Err(Wrong);
         }
         let pointed = Pointed {
-            board,
+            table,
             source,
             claim: Claim { slot, count },
             pieces,
@@ -182,9 +182,9 @@ impl<'a> Pointed<'a> {
         let copied = self.source.costs.of_pointed(len, copy);
         if copied.is_none() {
             // Nor will it be possible later: what comes next need not be tried.
-            self.board.follow(false);
+            self.table.follow(false);
         }
-        copied == Some(len) && self.board.stands(self.claim)
+        copied == Some(len) && self.table.stands(self.claim)
     }
 }
 

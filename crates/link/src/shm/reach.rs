@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::claim::Claim;
-use super::grants::{Board, Nonce, Request};
+use super::grants::{GrantTable, Nonce, Request};
 use crate::LinkCounters;
 use rnic_sys::process::{self, Span};
 use rnic_sys::{self as sys, Fd};
@@ -52,7 +52,7 @@ impl Reached {
 /// A process whose memory this one may be able to reach.
 #[derive(Debug)]
 pub struct Reach {
-    board: Board,
+    table: GrantTable,
     /// 0: its number means nothing here.
     pid: u32,
     turn: AtomicU64,
@@ -101,9 +101,9 @@ fn is_at_once(at: u64, len: u64) -> bool {
 }
 
 impl Reach {
-    pub(super) fn new(board: Board, pid: u32, reached: Arc<Reached>) -> Reach {
+    pub(super) fn new(table: GrantTable, pid: u32, reached: Arc<Reached>) -> Reach {
         Reach {
-            board,
+            table,
             pid,
             turn: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -124,23 +124,23 @@ impl Reach {
     /// Packets to the process may point.
     #[inline]
     pub(super) fn may_point(&self) -> bool {
-        self.board.is_followed()
+        self.table.is_followed()
     }
 
     /// What it may take to have them carry their payload, see [`super::costs`].
     #[inline]
     pub(super) fn carrying_limit(&self) -> u64 {
-        self.board.carrying_limit()
+        self.table.carrying_limit()
     }
 
     pub(super) fn claim(&self, qpn: u32) -> Claim {
-        self.board.claim(qpn)
+        self.table.claim(qpn)
     }
 
     /// To be called before memory may change that unacknowledged packets of that queue pair of this
     /// process point at: what of them is executed from now on counts as lost.
     pub fn withdraw(&self, qpn: u32) {
-        self.board.withdraw(qpn);
+        self.table.withdraw(qpn);
     }
 
     fn memory(&self) -> Option<&Memory> {
@@ -148,7 +148,7 @@ impl Reach {
             return tried.as_ref();
         }
         // It may not have accepted the ring yet.
-        let nonce = self.board.nonce()?;
+        let nonce = self.table.nonce()?;
         let memory = Memory::open(self.pid, nonce);
         // That says nothing of the process: the next copy tries again.
         if memory.as_ref().is_err_and(is_own_want) {
@@ -165,7 +165,7 @@ impl Reach {
 
     /// [`Reach::copy`] of a request is granted and permitted at this moment.
     pub fn may_copy(&self, request: &Request, write: bool) -> bool {
-        !self.is_over() && self.memory().is_some() && self.board.place(request, write).is_some()
+        !self.is_over() && self.memory().is_some() && self.table.place(request, write).is_some()
     }
 
     /// Copies all bytes of `local` to (`write`), or from, what the process has registered under the
@@ -198,7 +198,7 @@ impl Reach {
             return false;
         }
         let copied = self.in_turn(|| {
-            let Some(at) = self.board.place(request, write) else {
+            let Some(at) = self.table.place(request, write) else {
                 return false;
             };
             let at = at + from;
@@ -223,7 +223,7 @@ impl Reach {
     #[inline]
     fn in_turn<T>(&self, copy: impl FnOnce() -> T) -> T {
         let turn = self.turn.fetch_add(2, Ordering::Relaxed) + 1;
-        self.board.during(turn, copy)
+        self.table.during(turn, copy)
     }
 
     #[inline]

@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::carried::{Carried, Vacant};
-use super::grants::{self, Board};
+use super::grants::{self, GrantTable};
 use super::wake;
 use rnic_sys::segment::Segment;
 use rnic_sys::{self as sys, Fd};
@@ -24,11 +24,11 @@ use rnic_wire::{MAX_HEADER_LEN, PathMtu};
 pub(super) const DATA: usize = 512 * 1024;
 /// Bytes of the segment of a ring.
 pub(super) const LEN: usize = DATA + DATA_AT;
-/// Where the [board](super::grants) of what the consumer's process grants lies in the file of a
-/// ring: behind the ring, at a page, of which the largest have 64 KiB (aarch64).
-const BOARD_AT: usize = LEN.next_multiple_of(64 * 1024);
+/// Where the [grant table](super::grants) of what the consumer's process grants lies in the file of
+/// a ring: behind the ring, at a page, of which the largest have 64 KiB (aarch64).
+const GRANT_TABLE_AT: usize = LEN.next_multiple_of(64 * 1024);
 /// Bytes of the file. Those between the two are never touched, so that they are no memory.
-const WHOLE: usize = BOARD_AT + grants::LEN;
+const WHOLE: usize = GRANT_TABLE_AT + grants::LEN;
 /// Largest record.
 pub(super) const MAX_RECORD: usize = 64 * 1024 + 256;
 
@@ -47,9 +47,9 @@ const TELL_EVERY: u64 = DATA as u64 / 8;
 
 const MAGIC: u64 = 0xa7;
 
-/// The board behind a ring, of a file that the ring was made of or attached to before.
-pub(super) fn board_of(file: &Fd) -> std::io::Result<Board> {
-    Board::map(file, BOARD_AT)
+/// The grant table behind a ring, of a file that the ring was made of or attached to before.
+pub(super) fn grant_table_of(file: &Fd) -> std::io::Result<GrantTable> {
+    GrantTable::map(file, GRANT_TABLE_AT)
 }
 
 /// What a record is.

@@ -111,8 +111,8 @@ fn where_all_places_are_taken_no_ring_is_made() {
     let spec = crate::staging::path::tests::spec("127.0.0.1", "127.0.0.1", 0x5000);
     for peer in 2..RINGS as u32 + 2 {
         let (producer, file) = Producer::create().expect("a ring");
-        let board = ring::board_of(&file).expect("its board");
-        let reach = Arc::new(Reach::new(board, 0, Arc::default()));
+        let table = ring::grant_table_of(&file).expect("its grant table");
+        let reach = Arc::new(Reach::new(table, 0, Arc::default()));
         let out = &mut world.host.out;
         out.add(peer, producer, None, reach).expect("a place");
         let route = out.find(peer, Flow::of(&spec));

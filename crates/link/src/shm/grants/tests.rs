@@ -6,12 +6,12 @@ mod plain {
     use proptest::prelude::*;
 
     use super::super::*;
-    use crate::shm::ring::{Producer, board_of};
+    use crate::shm::ring::{Producer, grant_table_of};
 
-    fn boards() -> (Board, Board) {
+    fn tables() -> (GrantTable, GrantTable) {
         let (_ring, file) = Producer::create().expect("a ring");
-        let board = || board_of(&file).expect("its board");
-        (board(), board())
+        let table = || grant_table_of(&file).expect("its grant table");
+        (table(), table())
     }
 
     fn grant(key: u32) -> Grant {
@@ -32,12 +32,12 @@ mod plain {
     }
 
     fn first_place(grant: &Grant) -> u16 {
-        Board::places(&grant.name).next().expect("some place")
+        GrantTable::places(&grant.name).next().expect("some place")
     }
 
     #[test]
     fn only_what_is_granted_is_found() {
-        let (own, peers) = boards();
+        let (own, peers) = tables();
         let grant = grant(77);
         let request = |name: &GrantName, va, len| Request {
             name: *name,
@@ -86,7 +86,7 @@ mod plain {
     /// packets, and is refused there.
     #[test]
     fn what_the_two_path_mtus_cut_differently_is_not_granted() {
-        let (own, peers) = boards();
+        let (own, peers) = tables();
         for (number, ours) in (1..).zip(PathMtu::ALL) {
             let grant = Grant {
                 mtu: ours,
@@ -113,7 +113,7 @@ mod plain {
 
     #[test]
     fn a_copy_that_has_begun_is_seen_and_its_end_too() {
-        let (own, peers) = boards();
+        let (own, peers) = tables();
         assert_eq!(own.under_way(), None);
         let turn = peers.during(7, || own.under_way());
         assert_eq!(turn, Some(7));
@@ -122,7 +122,7 @@ mod plain {
 
     #[test]
     fn who_a_process_is_is_known_when_it_has_said_so() {
-        let (own, peers) = boards();
+        let (own, peers) = tables();
         assert_eq!(peers.nonce(), None);
         let nonce = Nonce {
             at: 4096,
@@ -134,13 +134,13 @@ mod plain {
 
     proptest! {
         #[test]
-        fn whatever_is_on_the_board_is_read_without_harm(
+        fn whatever_is_in_the_grant_table_is_read_without_harm(
             words in prop::collection::vec(any::<u64>(), 8),
             va in any::<u64>(),
             len in any::<u64>(),
             write in any::<bool>(),
         ) {
-            let (own, peers) = boards();
+            let (own, peers) = tables();
             let mut named = grant(words[0] as u32);
             named.name.src_qpn = (words[1] >> 32) as u32;
             named.name.dest_qpn = words[1] as u32;

@@ -5,21 +5,21 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::shm::granted::Identity;
-use crate::shm::ring::{Producer, board_of};
+use crate::shm::ring::{Producer, grant_table_of};
 
 struct World {
-    own: Board,
-    peers: Board,
+    own: GrantTable,
+    peers: GrantTable,
     identity: Identity,
 }
 
-/// Both ends' boards; the producer has said who it is.
+/// Both ends' grant tables; the producer has said who it is.
 fn world() -> World {
     let (_ring, file) = Producer::create().expect("a ring");
-    let board = || board_of(&file).expect("its board");
+    let table = || grant_table_of(&file).expect("its grant table");
     let world = World {
-        own: board(),
-        peers: board(),
+        own: table(),
+        peers: table(),
         identity: Identity::new(),
     };
     world.own.introduce(world.identity.nonce());
@@ -121,8 +121,8 @@ fn only_the_process_that_pointed_is_read() {
 #[test]
 fn who_says_nothing_of_himself_is_not_read() {
     let (_ring, file) = Producer::create().expect("a ring");
-    let board = board_of(&file).expect("its board");
-    assert!(Source::try_it(&board, std::process::id()).is_none());
+    let table = grant_table_of(&file).expect("its grant table");
+    assert!(Source::try_it(&table, std::process::id()).is_none());
 }
 
 proptest! {

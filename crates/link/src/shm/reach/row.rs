@@ -142,7 +142,7 @@ impl Reach {
             if len != whole.request.len {
                 break;
             }
-            let Some(at) = self.board.place(&whole.request, write) else {
+            let Some(at) = self.table.place(&whole.request, write) else {
                 break;
             };
             places.add(write, at, len, whole.pieces);

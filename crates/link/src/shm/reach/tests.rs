@@ -3,7 +3,7 @@
 
 use super::super::granted::{Copies, Granted, Identity, Writer};
 use super::super::grants::{Grant, GrantName};
-use super::super::ring::{Producer, board_of};
+use super::super::ring::{Producer, grant_table_of};
 use super::*;
 use rnic_wire::PathMtu;
 use std::sync::atomic::AtomicU8;
@@ -52,9 +52,9 @@ fn world(pid: u32) -> World {
 
 fn world_of(writer: Writer, pid: u32) -> World {
     let (_ring, file) = Producer::create().expect("a ring");
-    let board = || board_of(&file).expect("its board");
+    let table = || grant_table_of(&file).expect("its grant table");
     let memory = vec![7; 300_000];
-    let mut granted = Granted::new(board(), writer);
+    let mut granted = Granted::new(table(), writer);
     let identity = Identity::new();
     granted.welcome(&identity);
     granted.grant(&grant_of(
@@ -65,7 +65,7 @@ fn world_of(writer: Writer, pid: u32) -> World {
     ));
     let reached = Arc::<Reached>::default();
     World {
-        reach: Reach::new(board(), pid, reached.clone()),
+        reach: Reach::new(table(), pid, reached.clone()),
         granted,
         memory,
         reached,
@@ -383,7 +383,7 @@ fn what_is_taken_back_in_the_middle_of_a_copy_is_waited_for() {
     let mut world = world(std::process::id());
     let turn = 1;
     let World { reach, granted, .. } = &mut world;
-    let copying = reach.board.during(turn, || {
+    let copying = reach.table.during(turn, || {
         let copying = granted.revoke(&|name| name.key == NAME.key);
         assert!(granted.lingers());
         // Whoever asks for the same once more has to wait as well, and nobody else has to.
@@ -401,23 +401,23 @@ fn what_is_taken_back_in_the_middle_of_a_copy_is_waited_for() {
 #[test]
 fn what_is_displaced_in_the_middle_of_a_copy_is_waited_for() {
     let mut world = world(std::process::id());
-    let set: Vec<u16> = Board::places(&NAME).collect();
+    let set: Vec<u16> = GrantTable::places(&NAME).collect();
     let name = |key| GrantName { key, ..NAME };
     let grant = |key| grant_of(name(key), VA, 1 << 20, 1);
-    let same_set = |key: &u32| Board::places(&name(*key)).eq(set.iter().copied());
+    let same_set = |key: &u32| GrantTable::places(&name(*key)).eq(set.iter().copied());
     // One more than there is room for, beside the one that is there.
     let more: Vec<u32> = (100..).filter(same_set).take(set.len()).collect();
     let World { reach, granted, .. } = &mut world;
     for key in &more[1..] {
         granted.grant(&grant(*key));
     }
-    let copying = reach.board.during(1, || {
+    let copying = reach.table.during(1, || {
         granted.grant(&grant(more[0]));
         let all = [NAME.key].into_iter().chain(more.iter().copied());
         let gone: Vec<u32> = all
             .filter(|key| {
                 reach
-                    .board
+                    .table
                     .place(&request(name(*key), VA, 1), false)
                     .is_none()
             })
@@ -453,7 +453,7 @@ fn a_range_that_wraps_is_not_reached() {
 fn a_process_that_is_stopped_in_a_copy_is_not_waited_for_without_end() {
     let mut world = world(std::process::id());
     let World { reach, granted, .. } = &mut world;
-    let over = reach.board.during(1, || {
+    let over = reach.table.during(1, || {
         let mut copies = Copies::default();
         copies.add(granted.revoke(&|_| true));
         copies.wait()
@@ -470,7 +470,7 @@ fn one_that_ended_in_a_copy_is_not_waited_for() {
         std::thread::yield_now();
     }
     let World { reach, granted, .. } = &mut world;
-    let over = reach.board.during(1, || {
+    let over = reach.table.during(1, || {
         let mut copies = Copies::default();
         copies.add(granted.revoke(&|_| true));
         copies.wait()
@@ -487,7 +487,7 @@ fn one_without_a_number_that_ended_in_a_copy_is_not_waited_for() {
     let writer = || Writer::unknown(&connection);
     let mut world = world_of(writer(), std::process::id());
     let World { reach, granted, .. } = &mut world;
-    let (before, after) = reach.board.during(1, || {
+    let (before, after) = reach.table.during(1, || {
         let mut revoked = || {
             let mut copies = Copies::default();
             copies.add(granted.revoke(&|_| true));
@@ -501,7 +501,7 @@ fn one_without_a_number_that_ended_in_a_copy_is_not_waited_for() {
     // What is kept of a ring that was closed has no connection any more.
     let mut world = world_of(writer(), std::process::id());
     let World { reach, granted, .. } = &mut world;
-    reach.board.during(1, || {
+    reach.table.during(1, || {
         assert!(granted.shut(true));
         assert!(!granted.lingers());
     });
