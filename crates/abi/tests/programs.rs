@@ -67,14 +67,14 @@ fn one_sided() {
 /// Long messages that are copied once, then the same where the system does not let the receiver at
 /// the sender's memory.
 #[test]
-fn pointing() {
-    with_and_without_reach("pointing", |told, refused| {
+fn by_reference() {
+    with_and_without_reach("by_reference", |told, refused| {
         let rings = std::env::var_os("RNIC_HOST_PATH").is_none();
-        let pointed = counted_any(told, "rx_host_pointed");
+        let by_reference = counted_any(told, "rx_host_pointed");
         // Which of the two ways is cheaper is measured, and ThreadSanitizer makes one of them many
         // times dearer.
         let measured = common::sanitizer_is("thread");
-        assert!(measured || pointed == (!refused && rings), "{told}");
+        assert!(measured || by_reference == (!refused && rings), "{told}");
     });
 }
 

@@ -46,7 +46,7 @@ fn send(
         }
         // As a QP does that has a path MTU.
         let room = if len > 4116 {
-            assert!(len <= 28 + link.most_carried(path));
+            assert!(len <= 28 + link.most_by_value(path));
             link.multi_psn_packet(path, 28, len - 28, PathMtu::M4096)
         } else {
             link.packet(path, len)
@@ -70,7 +70,7 @@ fn take(link: &mut RoceLink, qpn: u32, next: &mut u32, now: u64) -> usize {
     link.receive(now, 64, true, &mut |packet| {
         assert_eq!((packet.src, packet.dst, packet.dest_qpn), (LO, LO, qpn));
         let mut bytes = packet.bytes.to_vec();
-        if let Some((Detached::Carried(payload), mtu)) = &packet.detached {
+        if let Some((Detached::ByValue(payload), mtu)) = &packet.detached {
             assert_eq!(*mtu, PathMtu::M4096, "the sender's");
             assert_eq!(bytes.len(), 28, "the headers");
             bytes.resize(28 + payload.len(), 0);

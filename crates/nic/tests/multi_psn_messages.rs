@@ -1,5 +1,5 @@
-//! Messages of any length, from and to anywhere, arrive byte for byte when long packets carry them,
-//! and nothing beside them is written.
+//! Messages of any length, from and to anywhere, arrive byte for byte when they go by value in long
+//! packets, and nothing beside them is written.
 
 use crate::environment;
 use crate::pair;

@@ -3,7 +3,7 @@
 use rnic_wire::{ICRC_LEN, PathMtu};
 
 use super::{Live, RoceLink};
-use crate::shm::carried::{MOST_CARRIED, Vacant};
+use crate::shm::by_value::{MOST_BY_VALUE, Vacant};
 use crate::shm::{Room, ShmPath, Size};
 use crate::staging::path::{PathId, PathSpec, Route};
 use crate::xdp::Filter;
@@ -143,12 +143,12 @@ impl RoceLink {
 
     /// The most payload of one multi-PSN packet of this path; 0: there are none.
     #[inline]
-    pub fn most_carried(&self, path: PathId) -> usize {
+    pub fn most_by_value(&self, path: PathId) -> usize {
         let Some(live) = &self.live else { return 0 };
         let route = live.paths.shm(path);
         let shm = route.zip(live.shm.as_ref());
         match shm {
-            Some((route, shm)) if shm.is_open(route) => MOST_CARRIED,
+            Some((route, shm)) if shm.is_open(route) => MOST_BY_VALUE,
             _ => 0,
         }
     }
@@ -191,7 +191,7 @@ impl RoceLink {
             front: headers,
             detached: payload,
         };
-        match shm.room_to_carry(route, (size, mtu), live.now, &mut self.counters) {
+        match shm.room_by_value(route, (size, mtu), live.now, &mut self.counters) {
             Room::Yes => {
                 live.by_shm = true;
                 Some(shm)
@@ -204,24 +204,25 @@ impl RoceLink {
         }
     }
 
-    /// The next long packet of this path may say where its payload is instead of carrying it. To be
-    /// asked once for each.
+    /// The payload of the next long packet of this path may go by reference: the packet says where
+    /// it is. To be asked once for each.
     #[inline]
-    pub fn may_point(&self, path: PathId) -> bool {
+    pub fn may_go_by_reference(&self, path: PathId) -> bool {
         let Some(live) = &self.live else {
             return false;
         };
         let route = live.paths.shm(path);
         let shm = route.zip(live.shm.as_ref());
-        shm.is_some_and(|(route, shm)| shm.may_point(route))
+        shm.is_some_and(|(route, shm)| shm.may_go_by_reference(route))
     }
 
     /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that
     /// path MTU, whose payload the peer copies from `pieces` of this process's memory, at most
-    /// [`MOST_PIECES`](crate::MOST_PIECES) and [`MOST_POINTED`](crate::MOST_POINTED) bytes of them.
-    /// Until it is acknowledged, or [`Reach::withdraw`](crate::Reach) was called, that memory has
-    /// to stay as it is. `None` as well if packets of the path may not point any more.
-    pub fn point(
+    /// [`MOST_PIECES`](crate::MOST_PIECES) and [`MOST_BY_REFERENCE`](crate::MOST_BY_REFERENCE)
+    /// bytes of them. Until it is acknowledged, or [`Reach::withdraw`](crate::Reach) was called,
+    /// that memory has to stay as it is. `None` as well if no payload of the path may go by
+    /// reference any more.
+    pub fn by_reference(
         &mut self,
         path: PathId,
         headers: usize,
@@ -232,7 +233,7 @@ impl RoceLink {
         let route = live.paths.shm(path)?;
         let shm = live.shm.as_mut()?;
         let (now, counters) = (live.now, &mut self.counters);
-        match shm.room_to_point(route, headers, (qpn, mtu, pieces), now, counters) {
+        match shm.room_by_reference(route, headers, (qpn, mtu, pieces), now, counters) {
             Room::Yes => {
                 live.by_shm = true;
                 Some(shm.packet())

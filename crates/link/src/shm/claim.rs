@@ -1,6 +1,7 @@
-//! What a packet points by: a count in the [grant table](super::grants), and the value that it had.
+//! What stands for a reference: a count in the [grant table](super::grants), and the value that it
+//! had.
 //!
-//! Before memory may change that unacknowledged packets point at, the producer lets the count go on
+//! Before memory may change that unacknowledged packets refer to, the producer lets the count go on
 //! ([`withdraw`]). The consumer looks at it after it has copied ([`stands`]). Who copied a byte
 //! that was stored after the withdrawal then sees the withdrawal, too, since both sides have a full
 //! fence in between; and then the packet counts as lost. Loom runs all interleavings:
@@ -30,7 +31,7 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Producer: before memory that was pointed at may change.
+/// Producer: before memory that was referred to may change.
 pub(super) fn withdraw<W: Word>(count: &W) {
     count.store(count.load().wrapping_add(1));
     W::fence();
@@ -42,7 +43,7 @@ pub(super) fn stands<W: Word>(count: &W, then: u64) -> bool {
     count.load() == then
 }
 
-/// What a record points by: a count of its grant table, and its value.
+/// What stands for a record's reference: a count of its grant table, and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) slot: u32,

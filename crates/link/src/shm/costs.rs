@@ -1,9 +1,9 @@
-//! Whether long packets should point at their payload or carry it.
+//! Whether the payload of long packets should go by reference or by value.
 //!
-//! To read another process's memory costs a system call that finds and pins each page; to carry
-//! costs a copy on either side, at rates that depend on how far apart the two processors are, which
-//! some virtual machines change from one minute to the next. Neither is the faster one everywhere,
-//! so both sides take the time of what they do. The two copies of what is carried are made by two
+//! By reference it costs a system call that finds and pins each page of the other process; by value
+//! it costs a copy on either side, at rates that depend on how far apart the two processors are,
+//! which some virtual machines change from one minute to the next. Neither is the faster one
+//! everywhere, so both sides take the time of what they do. The two copies by value are made by two
 //! processors at the same time, so that the slower one counts, as a rule the one into the ring: its
 //! lines are the consumer's. The consumer compares its own, and says in the [grant
 //! table](super::grants) what the producer's may take at most. Now and then the producer takes the
@@ -19,9 +19,10 @@ const LEAST: usize = 4096;
 /// Of copies into and out of a ring the time of one in so many is taken: the clock is a part of
 /// what it measures.
 const SAMPLED: u32 = 4;
-/// Packets that point, after which one carries, and the other way round: what points is longer.
-const CARRY_AFTER: u32 = 64;
-const POINT_AFTER: u32 = 1024;
+/// Packets by reference, after which one goes by value, and the other way round: those by reference
+/// are longer.
+const VALUE_AFTER: u32 = 64;
+const REFERENCE_AFTER: u32 = 1024;
 
 /// What copies of one kind took of late, ns for [`UNIT`]; 0 is unknown.
 #[derive(Debug, Default)]
@@ -60,32 +61,32 @@ impl Average {
     }
 }
 
-/// Whether to carry from now on, by what both ways cost: a change has to be worth a fifth, so that
-/// it is not made over and over.
-fn carries(so_far: bool, pointed: u64, carried: u64) -> bool {
+/// Whether to go by value from now on, by what both ways cost: a change has to be worth a fifth, so
+/// that it is not made over and over.
+fn prefers_value(so_far: bool, by_reference: u64, by_value: u64) -> bool {
     let is_worth_it = |old: u64, new: u64| new < old - old / 5;
     if so_far {
-        !is_worth_it(carried, pointed)
+        !is_worth_it(by_value, by_reference)
     } else {
-        is_worth_it(pointed, carried)
+        is_worth_it(by_reference, by_value)
     }
 }
 
 /// The consumer's side.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
-    pointed: Average,
-    carried: Average,
-    carries: Cell<bool>,
+    by_reference: Average,
+    by_value: Average,
+    prefers_value: Cell<bool>,
 }
 
 impl Costs {
-    /// What the producer's copy of packets that carry may take, ns for 16 KiB; 0: they should
-    /// point.
+    /// What the producer's copy of payload by value may take, ns for 16 KiB; 0: it should
+    /// go by reference.
     #[inline]
     pub(super) fn limit(&self) -> u64 {
-        if self.carries.get() {
-            self.pointed.get()
+        if self.prefers_value.get() {
+            self.by_reference.get()
         } else {
             0
         }
@@ -98,28 +99,31 @@ impl Costs {
     }
 
     /// Does a copy out of another process's memory.
-    pub(super) fn of_pointed<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
-        let result = self.pointed.of(1, len, copy);
+    pub(super) fn of_by_reference<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
+        let result = self.by_reference.of(1, len, copy);
         self.decide();
         result
     }
 
     /// Does a copy out of a ring.
     #[inline]
-    pub(super) fn of_carried<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
-        let result = self.carried.of(SAMPLED, len, copy);
+    pub(super) fn of_by_value<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
+        let result = self.by_value.of(SAMPLED, len, copy);
         self.decide();
         result
     }
 
     #[inline]
     fn decide(&self) {
-        let (pointed, carried) = (self.pointed.get(), self.carried.get());
-        if pointed == 0 || carried == 0 {
+        let (by_reference, by_value) = (self.by_reference.get(), self.by_value.get());
+        if by_reference == 0 || by_value == 0 {
             return;
         }
-        self.carries
-            .set(carries(self.carries.get(), pointed, carried));
+        self.prefers_value.set(prefers_value(
+            self.prefers_value.get(),
+            by_reference,
+            by_value,
+        ));
     }
 }
 
@@ -127,28 +131,33 @@ impl Costs {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     turn: Cell<u32>,
-    carried: Average,
-    carries: Cell<bool>,
+    by_value: Average,
+    prefers_value: Cell<bool>,
 }
 
 impl Turns {
     /// Does a copy into the ring.
     #[inline]
-    pub(super) fn of_carried<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
-        self.carried.of(SAMPLED, len, copy)
+    pub(super) fn of_by_value<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
+        self.by_value.of(SAMPLED, len, copy)
     }
 
-    /// Whether the next long packet points. `limit`: see [`Costs::limit`].
+    /// Whether the next long packet goes by reference. `limit`: see [`Costs::limit`].
     #[inline]
-    pub(super) fn points(&self, limit: u64) -> bool {
+    pub(super) fn by_reference(&self, limit: u64) -> bool {
         // What copies take is not known at first, and is 0 then.
-        let carries = limit != 0 && carries(self.carries.get(), limit, self.carried.get());
-        self.carries.set(carries);
+        let by_value =
+            limit != 0 && prefers_value(self.prefers_value.get(), limit, self.by_value.get());
+        self.prefers_value.set(by_value);
         let turn = self.turn.get().wrapping_add(1);
-        let after = if carries { POINT_AFTER } else { CARRY_AFTER };
+        let after = if by_value {
+            REFERENCE_AFTER
+        } else {
+            VALUE_AFTER
+        };
         let other = turn >= after;
         self.turn.set(if other { 0 } else { turn });
-        carries == other
+        by_value == other
     }
 }
 
@@ -159,31 +168,31 @@ mod tests {
     use super::*;
 
     /// ns for 16 KiB.
-    fn after(costs: &Costs, pointed: u64, carried: u64, times: usize) -> bool {
+    fn after(costs: &Costs, by_reference: u64, by_value: u64, times: usize) -> bool {
         for _ in 0..times {
             costs
-                .pointed
-                .follow(4 * UNIT as usize, pointed.saturating_mul(4));
-            costs.carried.follow(UNIT as usize, carried);
+                .by_reference
+                .follow(4 * UNIT as usize, by_reference.saturating_mul(4));
+            costs.by_value.follow(UNIT as usize, by_value);
             costs.decide();
         }
         costs.limit() != 0
     }
 
-    fn pointed(turns: &Turns, limit: u64, of: u32) -> u32 {
-        (0..of).map(|_| u32::from(turns.points(limit))).sum()
+    fn by_reference(turns: &Turns, limit: u64, of: u32) -> u32 {
+        (0..of).map(|_| u32::from(turns.by_reference(limit))).sum()
     }
 
     #[test]
     fn what_is_not_known_changes_nothing() {
         let costs = Costs::default();
-        costs.carried.follow(UNIT as usize, 1);
+        costs.by_value.follow(UNIT as usize, 1);
         costs.decide();
-        assert_eq!(costs.limit(), 0, "pointing may be as cheap");
+        assert_eq!(costs.limit(), 0, "by reference may be as cheap");
         let costs = Costs::default();
-        costs.pointed.follow(UNIT as usize, u64::MAX);
+        costs.by_reference.follow(UNIT as usize, u64::MAX);
         costs.decide();
-        assert_eq!(costs.limit(), 0, "carrying may be as dear");
+        assert_eq!(costs.limit(), 0, "by value may be as dear");
     }
 
     #[test]
@@ -210,7 +219,7 @@ mod tests {
         let costs = Costs::default();
         for ns in [0, 1, u64::MAX, u64::MAX, 0] {
             after(&costs, ns, u64::MAX - ns, 3);
-            pointed(&Turns::default(), ns, 3);
+            by_reference(&Turns::default(), ns, 3);
         }
     }
 
@@ -218,41 +227,47 @@ mod tests {
     fn only_long_copies_are_timed() {
         let turns = Turns::default();
         for _ in 0..100 {
-            turns.of_carried(LEAST - 1, || ());
+            turns.of_by_value(LEAST - 1, || ());
         }
-        assert_eq!(turns.carried.get(), 0);
+        assert_eq!(turns.by_value.get(), 0);
         for _ in 0..SAMPLED {
-            turns.of_carried(LEAST, || ());
+            turns.of_by_value(LEAST, || ());
         }
-        assert_ne!(turns.carried.get(), 0);
+        assert_ne!(turns.by_value.get(), 0);
     }
 
     #[test]
     fn the_other_way_has_its_turn() {
         let turns = Turns::default();
-        assert_eq!(pointed(&turns, 0, 65_536), 65_536 - 65_536 / CARRY_AFTER);
-        assert_eq!(pointed(&turns, 1000, 65_536), 65_536 / POINT_AFTER);
+        assert_eq!(
+            by_reference(&turns, 0, 65_536),
+            65_536 - 65_536 / VALUE_AFTER
+        );
+        assert_eq!(by_reference(&turns, 1000, 65_536), 65_536 / REFERENCE_AFTER);
     }
 
     #[test]
-    fn the_first_long_packets_point() {
+    fn the_first_long_packets_go_by_reference() {
         let turns = Turns::default();
-        assert!((1..CARRY_AFTER).all(|_| turns.points(0)));
+        assert!((1..VALUE_AFTER).all(|_| turns.by_reference(0)));
     }
 
     /// Where the copy into the ring is the slow one, nothing is gained by a fast one out of it.
     #[test]
-    fn what_is_dear_to_carry_for_the_producer_points() {
+    fn what_is_dear_by_value_for_the_producer_goes_by_reference() {
         let turns = Turns::default();
-        let costs = |ns: u64| (0..50).for_each(|_| turns.carried.follow(UNIT as usize, ns));
+        let costs = |ns: u64| (0..50).for_each(|_| turns.by_value.follow(UNIT as usize, ns));
         costs(7000);
-        assert!(pointed(&turns, 1800, 1000) > 950);
+        assert!(by_reference(&turns, 1800, 1000) > 950);
         costs(1700);
-        assert!(pointed(&turns, 1800, 1000) > 950, "a small difference");
+        assert!(by_reference(&turns, 1800, 1000) > 950, "a small difference");
         costs(1000);
-        assert!(pointed(&turns, 1800, 1000) < 50);
+        assert!(by_reference(&turns, 1800, 1000) < 50);
         costs(1900);
-        assert!(pointed(&turns, 1800, 1000) < 50, "a small difference");
-        assert!(pointed(&turns, 0, 1000) > 950, "the consumer's is dearer");
+        assert!(by_reference(&turns, 1800, 1000) < 50, "a small difference");
+        assert!(
+            by_reference(&turns, 0, 1000) > 950,
+            "the consumer's is dearer"
+        );
     }
 }

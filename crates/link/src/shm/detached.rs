@@ -1,7 +1,7 @@
 //! Detached payload: it came through memory, and lies apart from the headers of its packet.
 
-use super::carried::Carried;
-use super::pointing::Pointed;
+use super::by_reference::ByReference;
+use super::by_value::ByValue;
 
 /// Of a packet in a budget of packets, beside itself, so many bytes count as another one.
 const PACKET: usize = 4096;
@@ -10,9 +10,9 @@ const PACKET: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub enum Detached<'a> {
     /// In the memory of the producer.
-    Pointed(Pointed<'a>),
+    ByReference(ByReference<'a>),
     /// In the ring, pad bytes included.
-    Carried(Carried<'a>),
+    ByValue(ByValue<'a>),
 }
 
 impl Detached<'_> {
@@ -20,8 +20,8 @@ impl Detached<'_> {
     #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
     pub fn len(&self) -> usize {
         match self {
-            Detached::Pointed(pointed) => pointed.len(),
-            Detached::Carried(carried) => carried.len(),
+            Detached::ByReference(payload) => payload.len(),
+            Detached::ByValue(payload) => payload.len(),
         }
     }
 

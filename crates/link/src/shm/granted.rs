@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::by_reference::Source;
 use super::grants::{Grant, GrantName, GrantTable, Nonce};
-use super::pointing::Source;
 use rnic_sys::{self as sys, Fd};
 
 /// How long a copy of a process is waited for that may be stopped.
@@ -113,8 +113,8 @@ impl Granted {
         self.table.welcome(identity.nonce());
     }
 
-    /// Finds out whether the producer's memory can be read, and lets its packets point then.
-    pub(super) fn follow(&self) -> Option<Source> {
+    /// Finds out whether the producer's memory can be read, and takes payload by reference then.
+    pub(super) fn take_references(&self) -> Option<Source> {
         Source::try_it(&self.table, self.writer.pid)
     }
 

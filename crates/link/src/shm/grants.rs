@@ -114,10 +114,10 @@ const BUSY_AT: usize = 0;
 const SHUT_AT: usize = LINE;
 const NONCE_AT: usize = LINE + 8;
 const READY_AT: usize = LINE + 32;
-/// The consumer's word: it reads what the producer's packets [point](super::pointing) at.
-const FOLLOWS_AT: usize = LINE + 40;
-/// The consumer's word: what it may take to have packets [carry](super::costs).
-const CARRIES_AT: usize = LINE + 48;
+/// The consumer's word: it takes payload [by reference](super::by_reference).
+const REFERENCES_AT: usize = LINE + 40;
+/// The consumer's word: what payload by value may [cost](super::costs) the producer.
+const BY_VALUE_LIMIT_AT: usize = LINE + 48;
 /// The producer's words: who it is.
 const INTRODUCTION_AT: usize = 2 * LINE;
 const GRANTS_AT: usize = 4096;
@@ -246,34 +246,34 @@ impl GrantTable {
         })
     }
 
-    /// Consumer: packets may point, or may not.
-    pub(super) fn follow(&self, follows: bool) {
-        Word::store(self.word(FOLLOWS_AT), u64::from(follows));
+    /// Consumer: payload may come by reference, or may not.
+    pub(super) fn take_references(&self, takes: bool) {
+        Word::store(self.word(REFERENCES_AT), u64::from(takes));
     }
 
     /// Producer: they may.
     #[inline]
-    pub(super) fn is_followed(&self) -> bool {
-        Word::load(self.word(FOLLOWS_AT)) == 1
+    pub(super) fn takes_references(&self) -> bool {
+        Word::load(self.word(REFERENCES_AT)) == 1
     }
 
-    /// Consumer: packets should rather carry than point, if that takes the producer less; 0: in no
-    /// case.
-    pub(super) fn limit_carrying(&self, limit: u64) {
-        Word::store(self.word(CARRIES_AT), limit);
+    /// Consumer: payload should rather come by value than by reference, if that takes the producer
+    /// less, ns for 16 KiB; 0: in no case.
+    pub(super) fn limit_by_value(&self, limit: u64) {
+        Word::store(self.word(BY_VALUE_LIMIT_AT), limit);
     }
 
     /// Producer: the limit.
     #[inline]
-    pub(super) fn carrying_limit(&self) -> u64 {
-        Word::load(self.word(CARRIES_AT))
+    pub(super) fn by_value_limit(&self) -> u64 {
+        Word::load(self.word(BY_VALUE_LIMIT_AT))
     }
 
     fn count(&self, slot: u32) -> &AtomicU64 {
         self.word(COUNTS_AT + slot as usize % COUNTS * 8)
     }
 
-    /// Producer: by which a packet of that queue pair points now.
+    /// Producer: what stands for a reference by a packet of that queue pair now.
     pub(super) fn claim(&self, qpn: u32) -> Claim {
         Claim {
             slot: qpn % COUNTS as u32,
@@ -281,7 +281,7 @@ impl GrantTable {
         }
     }
 
-    /// Producer: what that queue pair's packets point at is not theirs any more.
+    /// Producer: what that queue pair's packets refer to is not theirs any more.
     pub(super) fn withdraw(&self, qpn: u32) {
         claim::withdraw(self.count(qpn));
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use rnic_wire::{Bth, ICRC_LEN};
 
 use super::detached::Detached;
+use super::by_reference::{ByReference, MOST_PIECES, Pieces, Source};
 use super::granted::{Copies, Granted, Identity, Writer};
 use super::grants::{Grant, GrantName, Nonce};
 use super::meeting::{self, Met};
 use super::places::Places;
-use super::pointing::{MOST_PIECES, Pieces, Pointed, Source};
 use super::received::{Deliver, Received, RingId};
 use super::ring::{self, Consumer, Kind, MAX_RECORD, Wrong};
 use super::{FLOWS, Flow, RINGS};
@@ -36,7 +36,7 @@ struct Inbound {
     name: u64,
     consumer: Consumer,
     granted: Granted,
-    /// The producer's process, if its packets may point.
+    /// The producer's process, if payload may come by reference.
     source: Option<Source>,
     /// `None`: from this process itself.
     connection: Option<Arc<Fd>>,
@@ -132,7 +132,7 @@ impl Inbounds {
         let mut source = None;
         if let Some(identity) = &self.identity {
             granted.welcome(identity);
-            source = granted.follow();
+            source = granted.take_references();
         }
         let ring = Inbound {
             name,
@@ -510,28 +510,28 @@ impl Inbound {
                         return (taken, End::Wrong);
                     }
                 }
-                Kind::Packet { flow } | Kind::Long { flow, .. } | Kind::Pointer { flow, .. } => {
+                Kind::Packet { flow } | Kind::Long { flow, .. } | Kind::Reference { flow, .. } => {
                     let Some(Some(flow)) = self.flows.get(usize::from(flow)) else {
                         return (taken, End::Wrong);
                     };
                     let mut pieces: Pieces;
                     let (bytes, detached) = match record.kind {
-                        Kind::Pointer { mtu, .. } => {
+                        Kind::Reference { mtu, .. } => {
                             let Some(source) = &self.source else {
                                 return (taken, End::Wrong);
                             };
                             pieces = [Span::EMPTY; MOST_PIECES];
                             let places = (self.granted.table(), source);
-                            let parsed = Pointed::parse(bytes, places, &mut pieces);
-                            let Ok((pointed, headers)) = parsed else {
+                            let parsed = ByReference::parse(bytes, places, &mut pieces);
+                            let Ok((payload, headers)) = parsed else {
                                 return (taken, End::Wrong);
                             };
-                            (headers, Some((Detached::Pointed(pointed), mtu)))
+                            (headers, Some((Detached::ByReference(payload), mtu)))
                         }
                         Kind::Long { mtu, .. } => {
                             let mut payload = self.consumer.detached(record);
                             payload.costs = self.source.as_ref().map(Source::costs);
-                            (bytes, Some((Detached::Carried(payload), mtu)))
+                            (bytes, Some((Detached::ByValue(payload), mtu)))
                         }
                         _ => (bytes, None),
                     };
@@ -561,8 +561,8 @@ impl Inbound {
                     }
                     let detached = detached.as_ref().map(|(detached, _)| detached);
                     taken += detached.map_or(0, Detached::weight);
-                    let pointed = matches!(record.kind, Kind::Pointer { .. });
-                    counters.rx_host_pointed += u64::from(pointed);
+                    let by_reference = matches!(record.kind, Kind::Reference { .. });
+                    counters.rx_host_pointed += u64::from(by_reference);
                     count(counters, bytes.len() + detached.map_or(0, Detached::len));
                 }
             }

@@ -14,14 +14,15 @@
 //!   ([`rnic_sys::segment`]), lengths are bounded, addresses must be the host's, and QPNs this
 //!   process's. A ring that has nonsense in it is closed and counted; one whose process is gone is
 //!   closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
-//! * **A long packet's payload** is copied from memory to the ring and from the [ring](carried) to
-//!   memory.
-//! * **Or once**: packets of long messages may [point](pointing) at the sender's memory, where the
-//!   kernel permits it and the consumer finds it [cheaper](costs).
+//! * **A long packet's payload** is copied from memory to the ring and from the ring to memory: it
+//!   goes [by value](by_value).
+//! * **Or once**: payload of long messages may go [by reference](by_reference), where the kernel
+//!   permits it and the consumer finds it [cheaper](costs).
 //! * **RDMA READ and WRITE may need no packet**: what the consumer's process [`grants`] to
 //!   the producer's, that one [reaches](reach) by itself, where the kernel permits it.
 
-pub(crate) mod carried;
+pub mod by_reference;
+pub(crate) mod by_value;
 mod claim;
 mod costs;
 pub(crate) mod detached;
@@ -31,7 +32,6 @@ mod inbound;
 pub(crate) mod meeting;
 mod outbound;
 mod places;
-pub mod pointing;
 pub mod reach;
 mod received;
 mod ring;
@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use rnic_wire::PathMtu;
 
-use carried::Vacant;
+use by_value::Vacant;
 
 use crate::staging::path::PathSpec;
 use crate::{LinkCounters, LinkError};
@@ -248,28 +248,28 @@ impl ShmPath {
         self.out.lossy = lose;
     }
 
-    /// Packets of that route may point.
+    /// The payload of the next long packet of that route may go by reference.
     #[inline]
-    pub(crate) fn may_point(&self, route: ShmRoute) -> bool {
-        self.out.may_point(route)
+    pub(crate) fn may_go_by_reference(&self, route: ShmRoute) -> bool {
+        self.out.may_go_by_reference(route)
     }
 
-    /// [`ShmPath::room`] for a packet that is longer than the path MTU of its queue pair, and
-    /// carries all of it.
+    /// [`ShmPath::room`] for a packet that is longer than the path MTU of its queue pair, with
+    /// its payload by value.
     #[inline]
-    pub(crate) fn room_to_carry(
+    pub(crate) fn room_by_value(
         &mut self,
         route: ShmRoute,
         long: (Size, PathMtu),
         now: u64,
         counters: &mut LinkCounters,
     ) -> Room {
-        self.out.room_to_carry(route, long, now, counters)
+        self.out.room_by_value(route, long, now, counters)
     }
 
     /// [`ShmPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at
     /// `pieces`.
-    pub(crate) fn room_to_point(
+    pub(crate) fn room_by_reference(
         &mut self,
         route: ShmRoute,
         headers: usize,
@@ -277,7 +277,8 @@ impl ShmPath {
         now: u64,
         counters: &mut LinkCounters,
     ) -> Room {
-        self.out.room_to_point(route, headers, what, now, counters)
+        self.out
+            .room_by_reference(route, headers, what, now, counters)
     }
 
     /// The bytes of the packet that there was room for.

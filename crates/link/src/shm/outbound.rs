@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::carried::Vacant;
+use super::by_reference::{self, MOST_BY_REFERENCE, MOST_PIECES};
+use super::by_value::Vacant;
 use super::costs::Turns;
-use super::pointing::{self, MOST_PIECES, MOST_POINTED};
 use super::reach::Reach;
 use super::ring::{Kind, MAX_RECORD, Producer, Size, Wrong};
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
@@ -49,7 +49,7 @@ struct Outbound {
     producer: Producer,
     /// What its process grants.
     reach: Arc<Reach>,
-    /// Which long packets point.
+    /// Which long packets go by reference.
     turns: Turns,
     /// `None`: to this process itself.
     connection: Option<Fd>,
@@ -82,12 +82,12 @@ struct Full {
 struct Pending {
     route: ShmRoute,
     size: Size,
-    /// The sender's path MTU, if its payload is detached.
+    /// The sender's path MTU, if its payload lies apart or goes by reference.
     mtu: Option<PathMtu>,
-    /// Of its front, what is in front of the headers of a packet that points, and how many bytes it
-    /// points at.
+    /// Of its front, what is in front of the headers of a packet by reference, and how many bytes
+    /// it refers to.
     preface: usize,
-    pointed: usize,
+    referenced: usize,
     /// Its detached part is in its place.
     placed: bool,
     lost: bool,
@@ -304,27 +304,28 @@ impl Outbounds {
             size,
             mtu: None,
             preface: 0,
-            pointed: 0,
+            referenced: 0,
             placed: false,
             lost,
         });
         Room::Yes
     }
 
-    /// The next long packet may point: to be asked once for each.
+    /// The payload of the next long packet may go by reference: to be asked once for each.
     #[inline]
-    pub(super) fn may_point(&self, route: ShmRoute) -> bool {
+    pub(super) fn may_go_by_reference(&self, route: ShmRoute) -> bool {
         let slot = self.slots.get(usize::from(route.place));
         slot.filter(|slot| slot.generation == route.generation)
             .and_then(|slot| slot.ring.as_ref())
             .is_some_and(|ring| {
-                ring.reach.may_point() && ring.turns.points(ring.reach.carrying_limit())
+                ring.reach.takes_references()
+                    && ring.turns.by_reference(ring.reach.by_value_limit())
             })
     }
 
-    /// [`Outbounds::room`] for a long packet that carries its payload.
+    /// [`Outbounds::room`] for a long packet with its payload by value.
     #[inline]
-    pub(super) fn room_to_carry(
+    pub(super) fn room_by_value(
         &mut self,
         route: ShmRoute,
         (size, mtu): (Size, PathMtu),
@@ -338,7 +339,7 @@ impl Outbounds {
         room
     }
 
-    pub(super) fn room_to_point(
+    pub(super) fn room_by_reference(
         &mut self,
         route: ShmRoute,
         headers: usize,
@@ -346,11 +347,11 @@ impl Outbounds {
         now: u64,
         counters: &mut LinkCounters,
     ) -> Room {
-        let pointed = pieces.iter().map(Span::len).sum();
-        if pieces.len() > MOST_PIECES || pointed > MOST_POINTED {
+        let referenced = pieces.iter().map(Span::len).sum();
+        if pieces.len() > MOST_PIECES || referenced > MOST_BY_REFERENCE {
             return Room::Gone;
         }
-        let preface = pointing::preface_len(pieces.len());
+        let preface = by_reference::preface_len(pieces.len());
         let size = Size::plain(preface + headers);
         let room = self.room(route, size, now, counters);
         if room != Room::Yes {
@@ -360,9 +361,9 @@ impl Outbounds {
             self.retract();
             return Room::Gone;
         };
-        pointing::write_preface(&mut self.buffer[..preface], claim, pieces);
+        by_reference::write_preface(&mut self.buffer[..preface], claim, pieces);
         if let Some(pending) = &mut self.pending {
-            (pending.preface, pending.pointed) = (preface, pointed);
+            (pending.preface, pending.referenced) = (preface, referenced);
             pending.mtu = Some(mtu);
         }
         Room::Yes
@@ -473,7 +474,7 @@ impl Outbounds {
         let kind = match (pending.mtu, pending.preface) {
             (None, _) => Kind::Packet { flow },
             (Some(mtu), 0) => Kind::Long { flow, mtu },
-            (Some(mtu), _) => Kind::Pointer { flow, mtu },
+            (Some(mtu), _) => Kind::Reference { flow, mtu },
         };
         let size = pending.size;
         let (front, detached) = self.buffer[..size.len()].split_at(size.front);
@@ -485,7 +486,7 @@ impl Outbounds {
             ring.published = true;
             self.published.push(place);
         }
-        count(counters, size.len() - pending.preface + pending.pointed);
+        count(counters, size.len() - pending.preface + pending.referenced);
     }
 
     #[inline]

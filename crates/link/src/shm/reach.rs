@@ -121,16 +121,16 @@ impl Reach {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Packets to the process may point.
+    /// Payload to the process may go by reference.
     #[inline]
-    pub(super) fn may_point(&self) -> bool {
-        self.table.is_followed()
+    pub(super) fn takes_references(&self) -> bool {
+        self.table.takes_references()
     }
 
-    /// What it may take to have them carry their payload, see [`super::costs`].
+    /// What payload by value may cost, see [`super::costs`].
     #[inline]
-    pub(super) fn carrying_limit(&self) -> u64 {
-        self.table.carrying_limit()
+    pub(super) fn by_value_limit(&self) -> u64 {
+        self.table.by_value_limit()
     }
 
     pub(super) fn claim(&self, qpn: u32) -> Claim {
@@ -138,7 +138,7 @@ impl Reach {
     }
 
     /// To be called before memory may change that unacknowledged packets of that queue pair of this
-    /// process point at: what of them is executed from now on counts as lost.
+    /// process refer to: what of them is executed from now on counts as lost.
     pub fn withdraw(&self, qpn: u32) {
         self.table.withdraw(qpn);
     }

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::carried::{Carried, Vacant};
+use super::by_value::{ByValue, Vacant};
 use super::grants::{self, GrantTable};
 use super::wake;
 use rnic_sys::segment::Segment;
@@ -60,9 +60,9 @@ pub(super) enum Kind {
     /// The same, longer than its sender's path MTU: its payload stays in the ring until it is
     /// copied to where it belongs.
     Long { flow: u16, mtu: PathMtu },
-    /// The headers of a packet of this flow, and where its payload is ([`super::pointing`]); as
+    /// The headers of a packet of this flow, and where its payload is ([`super::by_reference`]); as
     /// long.
-    Pointer { flow: u16, mtu: PathMtu },
+    Reference { flow: u16, mtu: PathMtu },
     /// What this flow is.
     Flow { flow: u16 },
 }
@@ -73,7 +73,7 @@ impl Kind {
         match self {
             Kind::Packet { flow } => encode(PACKET, flow, size),
             Kind::Long { flow, mtu } => encode(LONG | mtu_bits(mtu), flow, size),
-            Kind::Pointer { flow, mtu } => encode(POINTER | mtu_bits(mtu), flow, size),
+            Kind::Reference { flow, mtu } => encode(REFERENCE | mtu_bits(mtu), flow, size),
             Kind::Flow { flow } => encode(FLOW, flow, size),
         }
     }
@@ -83,7 +83,7 @@ impl Kind {
 const PACKET: u64 = 1;
 const FLOW: u64 = 2;
 const SKIP: u64 = 3;
-const POINTER: u64 = 4;
+const REFERENCE: u64 = 4;
 const LONG: u64 = 5;
 /// In the kind of those that have one: the code of a path MTU.
 const MTU_SHIFT: u32 = 4;
@@ -115,7 +115,7 @@ fn decode(word: u64) -> Option<(Kind, Size)> {
             flow,
             mtu: PathMtu::from_ibv(code as u32)?,
         },
-        (POINTER, code) => Kind::Pointer {
+        (REFERENCE, code) => Kind::Reference {
             flow,
             mtu: PathMtu::from_ibv(code as u32)?,
         },
@@ -388,8 +388,8 @@ impl Consumer {
 
     /// The detached part of the record at the front.
     #[inline]
-    pub(super) fn detached(&self, record: Record) -> Carried<'_> {
-        Carried {
+    pub(super) fn detached(&self, record: Record) -> ByValue<'_> {
+        ByValue {
             segment: &self.segment,
             at: DATA_AT + record.size.detached_at(record.at),
             len: record.size.detached,

@@ -35,8 +35,8 @@ pub(crate) struct DeviceView<'a> {
     pub(super) fast: &'a mut FastPath,
     /// The peer's process, whose memory this one may be able to reach.
     pub(super) reach: Option<&'a Reach>,
-    /// Packets of the queue pair pointed at memory since this was last withdrawn.
-    pub(super) pointed: &'a mut bool,
+    /// Payload of the queue pair went by reference since this was last withdrawn.
+    pub(super) by_reference: &'a mut bool,
 }
 
 impl DeviceView<'_> {
@@ -135,7 +135,7 @@ impl Device for DeviceView<'_> {
 
     fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, iov: &mut IoVecs) -> bool {
         let located = self.reach.is_some() && self.memory.locate(pd, list, (offset, len), iov);
-        *self.pointed |= located;
+        *self.by_reference |= located;
         located
     }
 
@@ -385,7 +385,7 @@ impl Device for DeviceView<'_> {
         let send_slots = if completion.status == Status::Success {
             self.signals.completed()
         } else {
-            withdraw(self.reach, self.pointed, self.shared.qpn);
+            withdraw(self.reach, self.by_reference, self.shared.qpn);
             self.failed(&completion, false);
             self.signals.failed()
         };

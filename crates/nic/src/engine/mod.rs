@@ -144,8 +144,8 @@ pub(crate) struct Engine {
     pub(crate) ready: VecDeque<u32>,
     /// Requests of this round that came by rings and were executed.
     proven: Vec<one_sided::ProvenKey>,
-    /// Queue pairs whose packets pointed at memory, and some that did.
-    pointing: Vec<u32>,
+    /// Queue pairs whose payload goes by reference, and some whose payload did.
+    by_reference: Vec<u32>,
     /// So many of those were left there at the last transmission, since their ACKs may wait.
     pub(crate) held: usize,
     /// ACKs are held for a thread that waited and has its event: they leave with what it posts, in
@@ -226,7 +226,7 @@ impl Engine {
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
             proven: Vec::new(),
-            pointing: Vec::new(),
+            by_reference: Vec::new(),
             held: 0,
             answer_takes_acks: false,
             quick_polls_left: 0,
@@ -331,7 +331,7 @@ impl Engine {
         // Others than queue pairs may be in it, too.
         self.ready
             .try_reserve((all + 8).saturating_sub(self.ready.len()))?;
-        reserve_for(&mut self.pointing, all)?;
+        reserve_for(&mut self.by_reference, all)?;
         reserve_for(&mut self.datagram_qps, all)?;
         self.flow.tx_blocked.try_reserve(all)?;
         self.flow.local_pause.try_reserve(all)?;
@@ -552,7 +552,7 @@ pub(crate) fn lend<'a>(
         remote_srq,
         fast,
         reach,
-        pointed,
+        by_reference,
         ..
     } = entry;
     let device = DeviceView {
@@ -566,7 +566,7 @@ pub(crate) fn lend<'a>(
         remote_srq,
         fast,
         reach: reach.as_deref(),
-        pointed,
+        by_reference,
     };
     (transport, device)
 }

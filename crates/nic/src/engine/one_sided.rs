@@ -164,12 +164,14 @@ impl Engine {
         }
     }
 
-    /// Unacknowledged packets that point at memory of that key do so no more. Those with which a
+    /// Unacknowledged packets that refer to memory of that key do so no more. Those with which a
     /// queue pair has to begin anew are copied.
     fn withdraw_key(&mut self, key: u32) {
-        let Engine { qps, pointing, .. } = self;
-        pointing.retain(|qpn| {
-            let Some(entry) = qps.get_mut(*qpn).filter(|entry| entry.pointed) else {
+        let Engine {
+            qps, by_reference, ..
+        } = self;
+        by_reference.retain(|qpn| {
+            let Some(entry) = qps.get_mut(*qpn).filter(|entry| entry.by_reference) else {
                 return false;
             };
             let QueuePair::Rc(rc) = &entry.transport else {
@@ -178,7 +180,7 @@ impl Engine {
             if rc.points_at(key) {
                 entry.withdraw();
             }
-            entry.pointed
+            entry.by_reference
         });
     }
 }

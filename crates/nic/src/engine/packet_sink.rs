@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use rnic_link::{MOST_PIECES, MOST_POINTED, PathId, Received, RoceLink};
+use rnic_link::{MOST_BY_REFERENCE, MOST_PIECES, PathId, Received, RoceLink};
 use rnic_sys::process::Span;
 use rnic_transport::{Address, IoVec, IoVecs, Load, PacketSink};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
@@ -70,7 +70,7 @@ impl PacketSink for PathSink<'_> {
     }
 
     fn most_payload(&self, mtu: usize) -> usize {
-        let most = self.path.map_or(0, |path| self.link.most_carried(path));
+        let most = self.path.map_or(0, |path| self.link.most_by_value(path));
         most.max(mtu)
     }
 
@@ -104,8 +104,10 @@ impl PacketSink for PathSink<'_> {
     }
 
     fn most_pointed(&self) -> usize {
-        let may = self.path.is_some_and(|path| self.link.may_point(path));
-        if may { MOST_POINTED } else { 0 }
+        let may = self
+            .path
+            .is_some_and(|path| self.link.may_go_by_reference(path));
+        if may { MOST_BY_REFERENCE } else { 0 }
     }
 
     fn point(&mut self, headers: usize, mtu: PathMtu, iov: &[IoVec]) -> Option<&mut [u8]> {
@@ -116,7 +118,7 @@ impl PacketSink for PathSink<'_> {
         let spans = spans.get(..iov.len())?;
         let room = self
             .link
-            .point(self.path?, headers, (self.qpn, mtu), spans)?;
+            .by_reference(self.path?, headers, (self.qpn, mtu), spans)?;
         *self.staged += headers;
         Some(room)
     }

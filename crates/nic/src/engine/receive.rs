@@ -271,7 +271,7 @@ fn parse_detached<'a>(
 ) -> Option<Packet<'a>> {
     let takes = match &entry.transport {
         QueuePair::Rc(rc) => rc.attr().role == Role::Rc,
-        QueuePair::Uc(_) => matches!(detached.payload, Detached::Carried(_)),
+        QueuePair::Uc(_) => matches!(detached.payload, Detached::ByValue(_)),
         QueuePair::Ud(_) => false,
     };
     let len = received.bytes.len() + detached.payload.len();

@@ -413,7 +413,7 @@ impl Engine {
         if requests {
             entry.held_ack.requested();
         }
-        let pointed = entry.pointed;
+        let by_reference = entry.by_reference;
         let executed = entry.transport.without_packets();
         let mut sink = PathSink {
             qpn,
@@ -468,8 +468,8 @@ impl Engine {
             self.neighbours.note(entry, None);
         }
         settle(entry, &mut self.ready, &mut self.timers);
-        if entry.pointed && !pointed && !self.pointing.contains(&qpn) {
-            self.pointing.push(qpn);
+        if entry.by_reference && !by_reference && !self.by_reference.contains(&qpn) {
+            self.by_reference.push(qpn);
         }
         if self.link.take_blocked() {
             if entry.ready && self.ready.back() == Some(&qpn) {

@@ -52,17 +52,17 @@ impl PacketMemory for DetachedPacket<'_> {
         let Some(from) = from.checked_sub(self.headers) else {
             return false;
         };
-        let carried = match &self.payload {
+        let in_ring = match &self.payload {
             // SAFETY: by contract.
-            Detached::Pointed(pointed) => return unsafe { pointed.copy_to(from, to, len) },
-            Detached::Carried(carried) => carried,
+            Detached::ByReference(payload) => return unsafe { payload.copy_to(from, to, len) },
+            Detached::ByValue(in_ring) => in_ring,
         };
         let tail = tail_of(to as usize, len);
         let body = len - tail;
         let mut last = [0; 8];
         // SAFETY: the contract for the body; `last` is ours, and no tail is longer.
         let copied = unsafe {
-            carried.copy_to(from, to, body) && carried.copy_to(from + body, last.as_mut_ptr(), tail)
+            in_ring.copy_to(from, to, body) && in_ring.copy_to(from + body, last.as_mut_ptr(), tail)
         };
         if copied {
             copy_in(to as usize + body, &last[..tail]);

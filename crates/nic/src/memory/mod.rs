@@ -14,7 +14,7 @@
 //! | `transfers` | grant, then copy |
 //! | `copies` | the copies themselves, `unsafe` |
 //! | `foreign`, `gate` | memory of other processes |
-//! | `one_sided` | what takes part in WRITEs and READs without packets, and in packets that point |
+//! | `one_sided` | what takes part in WRITEs and READs without packets, and by reference |
 //! | `advice` | what `ibv_advise_mr` is about |
 //! | `device_memory` | memory that the device owns |
 

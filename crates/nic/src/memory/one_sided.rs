@@ -1,4 +1,4 @@
-//! RDMA WRITEs and READs between processes of one host without packets, and packets that point:
+//! RDMA WRITEs and READs between processes of one host without packets, and payload by reference:
 //! what of a region may be granted to a peer, and where the bytes of this side are.
 
 use rnic_link::{Reach, Request, Whole};

@@ -156,8 +156,8 @@ const UNLIKE: [[PathMtu; 2]; 4] = [
     [PathMtu::M512, PathMtu::M256],
 ];
 
-/// At and around each path MTU, what a short message is, and what one packet by memory carries,
-/// points at, or does without being one.
+/// At and around each path MTU, what a short message is, and what one packet through shared memory
+/// takes by value, by reference, or does without being one.
 fn lengths(mtu: [PathMtu; 2]) -> Vec<u32> {
     let around = |n: u32| [n - 1, n, n + 1];
     let mut all = vec![0, 1, 4, 64, 65];

@@ -143,7 +143,7 @@ fn only_long_packets_have_a_path_mtu_and_it_is_one_that_there_is() {
             let mtu = PathMtu::from_ibv(code as u32);
             let right = match (kind, mtu) {
                 (PACKET | FLOW, None) => code == 0,
-                (POINTER, Some(_)) => true,
+                (REFERENCE, Some(_)) => true,
                 (LONG, Some(_)) => long,
                 _ => false,
             };

@@ -54,8 +54,8 @@ pub(crate) struct QpEntry {
     pub(crate) awaited: bool,
     /// RC, UC: the peer's process, if its memory may be within reach.
     pub(crate) reach: Option<Arc<Reach>>,
-    /// RC: packets of it pointed at memory since that was last withdrawn.
-    pub(crate) pointed: bool,
+    /// RC: payload of it went by reference since that was last withdrawn.
+    pub(crate) by_reference: bool,
     /// Peers may reach memory by way of it.
     pub(crate) granted: bool,
     /// That was taken back when it failed, and nobody waited for what was under way.
@@ -97,7 +97,7 @@ impl QpEntry {
             completion_lost: false,
             awaited: false,
             reach: None,
-            pointed: false,
+            by_reference: false,
             granted: false,
             lingers: false,
             remote_srq: None,
@@ -164,9 +164,13 @@ impl QpEntry {
         }
     }
 
-    /// Memory that its unacknowledged packets point at may change from now on.
+    /// Memory that its unacknowledged packets refer to may change from now on.
     pub(crate) fn withdraw(&mut self) {
-        withdraw(self.reach.as_deref(), &mut self.pointed, self.shared.qpn);
+        withdraw(
+            self.reach.as_deref(),
+            &mut self.by_reference,
+            self.shared.qpn,
+        );
     }
 
     /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its
@@ -197,11 +201,11 @@ impl QpEntry {
     }
 }
 
-/// What packets of a queue pair point at may change from now on: what of them was not executed
+/// What packets of a queue pair refer to may change from now on: what of them was not executed
 /// counts as lost.
 #[inline]
-pub(crate) fn withdraw(reach: Option<&Reach>, pointed: &mut bool, qpn: u32) {
-    if std::mem::take(pointed)
+pub(crate) fn withdraw(reach: Option<&Reach>, by_reference: &mut bool, qpn: u32) {
+    if std::mem::take(by_reference)
         && let Some(reach) = reach
     {
         reach.withdraw(qpn);

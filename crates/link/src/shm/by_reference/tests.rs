@@ -1,5 +1,5 @@
-//! What is pointed at is copied, in one piece or not at all, from the process that pointed and no
-//! other; and what was withdrawn is not taken for it.
+//! What a packet refers to is copied, in one piece or not at all, from the process that sent it and
+//! no other; and what was withdrawn is not taken for it.
 
 use proptest::prelude::*;
 
@@ -37,22 +37,22 @@ fn record(claim: Claim, pieces: &[Span], headers: &[u8]) -> Vec<u8> {
     record
 }
 
-/// What the consumer gets of bytes `from..from + out.len()` of what a record points at.
+/// What the consumer gets of bytes `from..from + out.len()` of what a record refers to.
 fn copy(world: &World, source: &Source, record: &[u8], from: usize, out: &mut [u8]) -> bool {
     let mut pieces = [Span::EMPTY; MOST_PIECES];
-    let parsed = Pointed::parse(record, (&world.peers, source), &mut pieces);
-    let (pointed, headers) = parsed.expect("a record");
+    let parsed = ByReference::parse(record, (&world.peers, source), &mut pieces);
+    let (payload, headers) = parsed.expect("a record");
     assert_eq!(headers, b"headers");
     // SAFETY: `out` is ours.
-    unsafe { pointed.copy_to(from, out.as_mut_ptr(), out.len()) }
+    unsafe { payload.copy_to(from, out.as_mut_ptr(), out.len()) }
 }
 
 #[test]
 fn pieces_are_joined_and_parts_are_cut_from_them() {
     let world = world();
-    assert!(!world.own.is_followed(), "not before it was tried");
+    assert!(!world.own.takes_references(), "not before it was tried");
     let source = Source::try_it(&world.peers, std::process::id()).expect("this process");
-    assert!(world.own.is_followed());
+    assert!(world.own.takes_references());
     let memory: Vec<u8> = (0..10_000).map(|i| (i * 7) as u8).collect();
     let pieces = [
         span(&memory[..3000]),
@@ -75,7 +75,7 @@ fn pieces_are_joined_and_parts_are_cut_from_them() {
     }
     assert!(!copy(&world, &source, &record, 1, &mut [0; 10_000]));
     assert!(!copy(&world, &source, &record, usize::MAX, &mut [0; 2]));
-    assert!(world.own.is_followed(), "nobody is to blame");
+    assert!(world.own.takes_references(), "nobody is to blame");
 }
 
 #[test]
@@ -103,23 +103,26 @@ fn memory_that_is_not_there_is_not_had() {
 }
 
 #[test]
-fn only_the_process_that_pointed_is_read() {
+fn only_the_process_that_sent_it_is_read() {
     let world = world();
     // The first process has no such memory, or may not be read; and no process has the number 0.
     assert!(Source::try_it(&world.peers, 1).is_none());
     assert!(Source::try_it(&world.peers, 0).is_none());
-    assert!(!world.own.is_followed());
+    assert!(!world.own.takes_references());
     let source = Source::try_it(&world.peers, std::process::id()).expect("this process");
     // Its number is another's now.
     let stranger = Source { pid: 1, ..source };
     let memory = [7; 100];
     let record = record(world.own.claim(5), &[span(&memory)], b"headers");
     assert!(!copy(&world, &stranger, &record, 0, &mut [0; 100]));
-    assert!(!world.own.is_followed(), "what follows comes by packets");
+    assert!(
+        !world.own.takes_references(),
+        "what follows comes by packets"
+    );
 }
 
 #[test]
-fn who_says_nothing_of_himself_is_not_read() {
+fn a_process_that_says_nothing_of_itself_is_not_read() {
     let (_ring, file) = Producer::create().expect("a ring");
     let table = grant_table_of(&file).expect("its grant table");
     assert!(Source::try_it(&table, std::process::id()).is_none());
@@ -144,15 +147,15 @@ proptest! {
             piece[8..].copy_from_slice(&len.to_ne_bytes());
         }
         let mut list = [Span::EMPTY; MOST_PIECES];
-        if let Ok((pointed, headers)) =
-            Pointed::parse(&bytes, (&world.peers, &source), &mut list)
+        if let Ok((payload, headers)) =
+            ByReference::parse(&bytes, (&world.peers, &source), &mut list)
         {
-            prop_assert!(pointed.len() <= MOST_POINTED && headers.len() < bytes.len());
+            prop_assert!(payload.len() <= MOST_BY_REFERENCE && headers.len() < bytes.len());
             let mut out = [0; 64];
             // SAFETY: `out` is ours.
-            let _ = unsafe { pointed.copy_to(from, out.as_mut_ptr(), out.len()) };
+            let _ = unsafe { payload.copy_to(from, out.as_mut_ptr(), out.len()) };
             // SAFETY: `out` is ours.
-            let _ = unsafe { pointed.copy_to(0, out.as_mut_ptr(), out.len()) };
+            let _ = unsafe { payload.copy_to(0, out.as_mut_ptr(), out.len()) };
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Packets that point: in place of the payload they say where in the producer's memory it is, and
-//! the consumer copies it from there to where it belongs, once.
+//! Payload by reference: instead of the payload the packet says where in the producer's memory it
+//! is, and the consumer copies it from there to where it belongs, once.
 //!
 //! Whether the consumer may read the producer's memory is the kernel's to say, as for
-//! [`super::reach`], and is tried once, when the consumer gets the ring: the producer has put on
+//! [`super::reach`], and is tried once, when the consumer gets the ring: the producer has put into
 //! the [grant table](super::grants) where it can be recognised, and the consumer says there that it
-//! has read that. Without that word nothing points, and a consumer that later cannot read takes it
-//! back. Each read brings those bytes along, so a process that has ended or become another program
-//! is not taken for the producer. What a record names is the producer's own memory, as the kernel
-//! lets it be reached: a record of nonsense harms its author alone.
+//! has read that. Without that word no payload goes by reference, and a consumer that later cannot
+//! read takes it back. Each read brings those bytes along, so a process that has ended or become
+//! another program is not taken for the producer. What a record names is the producer's own memory,
+//! as the kernel lets it be reached: a record of nonsense harms its author alone.
 //!
 //! # Withdrawal
 //! Nothing of the producer is written, so it need not wait for a copy to be over: what was copied
 //! too late is no message. The grant table has counts, one for each of the producer's queue pairs
 //! (or a few that share one); a record names one of them and its value. Before the producer's
-//! application may use memory again that an unacknowledged packet points at, the count goes on, and
+//! application may use memory again that an unacknowledged packet refers to, the count goes on, and
 //! the consumer looks at it after it has copied ([`super::claim`]).
 
 use std::cell::Cell;
@@ -25,15 +25,15 @@ use super::reach::{read_known, tail_of};
 use super::ring::Wrong;
 use rnic_sys::process::Span;
 
-/// Most pieces of memory that a packet points at.
+/// Most pieces of memory that a packet refers to.
 pub const MOST_PIECES: usize = 16;
 /// Most bytes.
-pub const MOST_POINTED: usize = 256 * 1024;
+pub const MOST_BY_REFERENCE: usize = 256 * 1024;
 
 const CLAIM_LEN: usize = 16;
 const PIECE_LEN: usize = 16;
 
-/// Bytes in front of the headers in the record of a packet that points at so many pieces.
+/// Bytes in front of the headers in the record of a packet that refers to so many pieces.
 pub(super) fn preface_len(pieces: usize) -> usize {
     CLAIM_LEN + pieces * PIECE_LEN
 }
@@ -71,7 +71,7 @@ impl Source {
         // SAFETY: no memory of this process is named.
         let read = unsafe { source.read(&[Span::EMPTY], &[Span::EMPTY]) };
         (read == Some(0)).then(|| {
-            table.follow(true);
+            table.take_references(true);
             source
         })
     }
@@ -87,7 +87,7 @@ impl Source {
         let limit = self.costs.limit();
         if Costs::differ(self.said.get(), limit) {
             self.said.set(limit);
-            table.limit_carrying(limit);
+            table.limit_by_value(limit);
         }
     }
 
@@ -102,9 +102,9 @@ impl Source {
     }
 }
 
-/// Where the payload of a packet is that points.
+/// Where the payload of a packet is that goes by reference.
 #[derive(Clone, Copy, Debug)]
-pub struct Pointed<'a> {
+pub struct ByReference<'a> {
     table: &'a GrantTable,
     source: &'a Source,
     claim: Claim,
@@ -115,13 +115,13 @@ pub struct Pointed<'a> {
 /// The pieces of a record.
 pub(super) type Pieces = [Span; MOST_PIECES];
 
-impl<'a> Pointed<'a> {
+impl<'a> ByReference<'a> {
     /// What a record says, and its headers.
     pub(super) fn parse<'r>(
         record: &'r [u8],
         (table, source): (&'a GrantTable, &'a Source),
         pieces: &'a mut Pieces,
-    ) -> Result<(Pointed<'a>, &'r [u8]), Wrong> {
+    ) -> Result<(ByReference<'a>, &'r [u8]), Wrong> {
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
         let (claim, rest) = record.split_at_checked(CLAIM_LEN).ok_or(Wrong)?;
         let (first, count) = (word(&claim[..8]), word(&claim[8..]));
@@ -134,17 +134,17 @@ impl<'a> Pointed<'a> {
             *piece = Span::new(word(&place[..8]) as usize, word(&place[8..]) as usize);
             len = len.checked_add(piece.len()).ok_or(Wrong)?;
         }
-        if len > MOST_POINTED {
+        if len > MOST_BY_REFERENCE {
             return Err(Wrong);
         }
-        let pointed = Pointed {
+        let payload = ByReference {
             table,
             source,
             claim: Claim { slot, count },
             pieces,
             len,
         };
-        Ok((pointed, headers))
+        Ok((payload, headers))
     }
 
     /// Bytes.
@@ -179,10 +179,10 @@ impl<'a> Pointed<'a> {
         // SAFETY: both are parts of the `len` bytes at `to`, which may be written, by the caller's
         // word.
         let copy = || unsafe { self.source.read(&remote[..count], &[body, tail]) };
-        let copied = self.source.costs.of_pointed(len, copy);
+        let copied = self.source.costs.of_by_reference(len, copy);
         if copied.is_none() {
             // Nor will it be possible later: what comes next need not be tried.
-            self.table.follow(false);
+            self.table.take_references(false);
         }
         copied == Some(len) && self.table.stands(self.claim)
     }

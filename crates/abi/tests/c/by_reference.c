@@ -289,7 +289,7 @@ int main(void)
 		taken_back(pd, how);
 
 	if (!refused && !getenv("RNIC_HOST_PATH")) {
-		/* To another process the first packets point for sure; later ones may carry, which reads the memory here. */
+		/* To another process the first packets go by reference for sure; later ones may go by value, which reads the memory here. */
 		end(0);
 		start(far_side, refused);
 		unmapped(pd);
@@ -331,6 +331,6 @@ int main(void)
 	destroy_side(&near);
 	destroy_side(&ping);
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
-	puts("pointing: ok");
+	puts("by_reference: ok");
 	return 0;
 }

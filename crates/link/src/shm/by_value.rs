@@ -1,4 +1,5 @@
-//! Payload of long packets: it stays in the ring and is copied from there to where it belongs.
+//! Payload by value: the producer copies it into the ring, and the consumer from there to where it
+//! belongs.
 
 use super::costs::{Costs, Turns};
 use rnic_sys::segment::Segment;
@@ -6,10 +7,10 @@ use rnic_sys::segment::Segment;
 /// The most payload of a multi-PSN packet. A longer one keeps the consumer waiting
 /// for its first byte while its last is copied, and leaves the caches before it is copied out;
 /// shorter ones cost more headers.
-pub const MOST_CARRIED: usize = 16 * 1024;
+pub const MOST_BY_VALUE: usize = 16 * 1024;
 /// Bytes in a ring. Their author may change them at any time: each copy may differ.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried<'a> {
+pub struct ByValue<'a> {
     pub(super) segment: &'a Segment,
     pub(super) at: usize,
     pub(super) len: usize,
@@ -17,7 +18,7 @@ pub struct Carried<'a> {
     pub(super) costs: Option<&'a Costs>,
 }
 
-impl Carried<'_> {
+impl ByValue<'_> {
     /// Bytes.
     #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
     pub fn len(&self) -> usize {
@@ -37,7 +38,7 @@ impl Carried<'_> {
         // mapping of a ring is given out as memory.
         let copy = || unsafe { self.segment.read_to(self.at + from, to, len) };
         match self.costs {
-            Some(costs) => costs.of_carried(len, copy),
+            Some(costs) => costs.of_by_value(len, copy),
             None => copy(),
         }
         true
@@ -77,7 +78,7 @@ impl Vacant<'_> {
         // mapping of a ring is given out as memory.
         let copy = || unsafe { self.segment.write_from(self.at + at, from, len) };
         match self.turns {
-            Some(turns) => turns.of_carried(len, copy),
+            Some(turns) => turns.of_by_value(len, copy),
             None => copy(),
         }
     }
