@@ -199,7 +199,7 @@ impl RoceLink {
         if let Some(live) = &self.live {
             counters.rx_xdp_packets += live.link.received_by_memory();
             if let Some(shm) = &live.shm {
-                shm.reached().add_to(&mut counters);
+                shm.cma_counters().add_to(&mut counters);
             }
         }
         counters

@@ -1,22 +1,23 @@
-//! Memory that processes of this host reach without packets.
+//! Memory that processes of this host read and write without packets.
 
 use std::sync::Arc;
 
 use super::RoceLink;
 use crate::shm::{Copies, RingId};
 use crate::staging::path::PathId;
-use crate::{Grant, GrantName, Reach};
+use crate::{CmaWindow, Grant, GrantName};
 
 impl RoceLink {
-    /// The process that a path leads to, if it may be possible to reach its memory without packets.
-    pub fn reach(&mut self, path: PathId) -> Option<Arc<Reach>> {
+    /// The CMA window to the process that a path leads to; `None`: its memory cannot be used
+    /// without packets.
+    pub fn cma_window(&mut self, path: PathId) -> Option<Arc<CmaWindow>> {
         let live = self.live.as_mut()?;
         let route = live.paths.shm(path)?;
-        live.shm.as_mut()?.reach(route)
+        live.shm.as_mut()?.cma_window(route)
     }
 
-    /// All packets that were given to a path by memory were delivered, and whoever they were
-    /// delivered to is done with them.
+    /// All packets that were given to a path through shared memory were delivered, and their
+    /// receiver is done with them.
     #[inline]
     pub fn is_drained(&self, path: PathId) -> bool {
         let drained = || {

@@ -125,9 +125,9 @@ impl RoceLink {
         // The kernel gives the number that the process at the other end of a ring has here. It may
         // have another one for itself.
         let ring = ways.shm.zip(live.shm.as_mut());
-        let at_ring = ring.and_then(|(route, shm)| shm.reach(route));
+        let at_ring = ring.and_then(|(route, shm)| shm.cma_window(route));
         let registered = live.membership.process_of(qpn);
-        let peer = registered.map(|pid| at_ring.map_or(pid, |reach| reach.pid()));
+        let peer = registered.map(|pid| at_ring.map_or(pid, |cma| cma.pid()));
         let owner = srq.and_then(|srq| live.membership.process_of(srq));
         let mut pids = peer.into_iter().chain(owner);
         pids.any(|pid| live.stopped.is(pid, now_ns))

@@ -219,8 +219,8 @@ impl RoceLink {
     /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that
     /// path MTU, whose payload the peer copies from `pieces` of this process's memory, at most
     /// [`MOST_PIECES`](crate::MOST_PIECES) and [`MOST_BY_REFERENCE`](crate::MOST_BY_REFERENCE)
-    /// bytes of them. Until it is acknowledged, or [`Reach::withdraw`](crate::Reach) was called,
-    /// that memory has to stay as it is. `None` as well if no payload of the path may go by
+    /// bytes of them. Until it is acknowledged, or [`CmaWindow::withdraw`](crate::CmaWindow) was
+    /// called, that memory has to stay as it is. `None` as well if no payload of the path may go by
     /// reference any more.
     pub fn by_reference(
         &mut self,

@@ -2,7 +2,7 @@
 //! is, and the consumer copies it from there to where it belongs, once.
 //!
 //! Whether the consumer may read the producer's memory is the kernel's to say, as for
-//! [`super::reach`], and is tried once, when the consumer gets the ring: the producer has put into
+//! [`super::cma`], and is tried once, when the consumer gets the ring: the producer has put into
 //! the [grant table](super::grants) where it can be recognised, and the consumer says there that it
 //! has read that. Without that word no payload goes by reference, and a consumer that later cannot
 //! read takes it back. Each read brings those bytes along, so a process that has ended or become
@@ -19,9 +19,9 @@
 use std::cell::Cell;
 
 use super::claim::Claim;
+use super::cma::{read_known, tail_of};
 use super::costs::Costs;
 use super::grants::{GrantTable, Nonce};
-use super::reach::{read_known, tail_of};
 use super::ring::Wrong;
 use rnic_sys::process::Span;
 

@@ -19,11 +19,12 @@
 //! * **Or once**: payload of long messages may go [by reference](by_reference), where the kernel
 //!   permits it and the consumer finds it [cheaper](costs).
 //! * **RDMA READ and WRITE may need no packet**: what the consumer's process [`grants`] to
-//!   the producer's, that one [reaches](reach) by itself, where the kernel permits it.
+//!   the producer's, that one [copies](cma) by itself, where the kernel permits it.
 
 pub mod by_reference;
 pub(crate) mod by_value;
 mod claim;
+pub mod cma;
 mod costs;
 pub(crate) mod detached;
 mod granted;
@@ -32,7 +33,6 @@ mod inbound;
 pub(crate) mod meeting;
 mod outbound;
 mod places;
-pub mod reach;
 mod received;
 mod ring;
 mod wake;
@@ -47,12 +47,12 @@ use by_value::Vacant;
 
 use crate::staging::path::PathSpec;
 use crate::{LinkCounters, LinkError};
+use cma::{CmaCounters, CmaWindow};
 pub use granted::Copies;
 use grants::{Grant, GrantName};
 use inbound::Inbounds;
 use outbound::Outbounds;
 pub(crate) use outbound::{Room, ShmRoute};
-use reach::{Reach, Reached};
 pub(crate) use received::Deliver;
 pub use received::{Received, RingId};
 use ring::Producer;
@@ -128,7 +128,7 @@ pub(crate) struct ShmPath {
     starved: bool,
     out: Outbounds,
     inbound: Inbounds,
-    reached: Arc<Reached>,
+    cma_counters: Arc<CmaCounters>,
 }
 
 impl ShmPath {
@@ -152,7 +152,7 @@ impl ShmPath {
                 starved: false,
                 out: Outbounds::default(),
                 inbound: Inbounds::new(one_sided)?,
-                reached: Arc::default(),
+                cma_counters: Arc::default(),
             })
         };
         open().map_err(io)
@@ -187,9 +187,8 @@ impl ShmPath {
             let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
             (Some(connection), pid)
         };
-        let reach = Reach::new(table, pid, self.reached.clone());
-        self.out
-            .add(number, producer, connection, Arc::new(reach))?;
+        let cma = CmaWindow::new(table, pid, self.cma_counters.clone());
+        self.out.add(number, producer, connection, Arc::new(cma))?;
         self.out.find(number, Flow::of(spec)).flatten()
     }
 
@@ -205,8 +204,8 @@ impl ShmPath {
     }
 
     /// The process that a route leads to.
-    pub(crate) fn reach(&mut self, route: ShmRoute) -> Option<Arc<Reach>> {
-        self.out.reach(route)
+    pub(crate) fn cma_window(&mut self, route: ShmRoute) -> Option<Arc<CmaWindow>> {
+        self.out.cma_window(route)
     }
 
     /// See [`crate::RoceLink::is_drained`].
@@ -216,8 +215,8 @@ impl ShmPath {
     }
 
     /// What was done without packets.
-    pub(crate) fn reached(&self) -> &Reached {
-        &self.reached
+    pub(crate) fn cma_counters(&self) -> &CmaCounters {
+        &self.cma_counters
     }
 
     /// See [`crate::RoceLink::grant`].

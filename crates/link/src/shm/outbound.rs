@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::by_reference::{self, MOST_BY_REFERENCE, MOST_PIECES};
 use super::by_value::Vacant;
+use super::cma::CmaWindow;
 use super::costs::Turns;
-use super::reach::Reach;
 use super::ring::{Kind, MAX_RECORD, Producer, Size, Wrong};
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
@@ -48,7 +48,7 @@ struct Outbound {
     peer: u32,
     producer: Producer,
     /// What its process grants.
-    reach: Arc<Reach>,
+    cma: Arc<CmaWindow>,
     /// Which long packets go by reference.
     turns: Turns,
     /// `None`: to this process itself.
@@ -173,7 +173,7 @@ impl Outbounds {
         peer: u32,
         producer: Producer,
         connection: Option<Fd>,
-        reach: Arc<Reach>,
+        cma: Arc<CmaWindow>,
     ) -> Option<()> {
         let unused = |slot: &Slot| slot.ring.as_ref().is_some_and(Outbound::is_unused);
         let free = self.slots.iter().position(|slot| slot.ring.is_none());
@@ -196,7 +196,7 @@ impl Outbounds {
         self.slots[place].ring = Some(Outbound {
             peer,
             producer,
-            reach,
+            cma,
             turns: Turns::default(),
             connection,
             flows: Vec::new(),
@@ -223,8 +223,8 @@ impl Outbounds {
         (slot.generation == route.generation).then_some(ring)
     }
 
-    pub(super) fn reach(&mut self, route: ShmRoute) -> Option<Arc<Reach>> {
-        self.get(route).map(|ring| ring.reach.clone())
+    pub(super) fn cma_window(&mut self, route: ShmRoute) -> Option<Arc<CmaWindow>> {
+        self.get(route).map(|ring| ring.cma.clone())
     }
 
     #[inline]
@@ -318,8 +318,7 @@ impl Outbounds {
         slot.filter(|slot| slot.generation == route.generation)
             .and_then(|slot| slot.ring.as_ref())
             .is_some_and(|ring| {
-                ring.reach.takes_references()
-                    && ring.turns.by_reference(ring.reach.by_value_limit())
+                ring.cma.takes_references() && ring.turns.by_reference(ring.cma.by_value_limit())
             })
     }
 
@@ -357,7 +356,7 @@ impl Outbounds {
         if room != Room::Yes {
             return room;
         }
-        let Some(claim) = self.get(route).map(|ring| ring.reach.claim(qpn)) else {
+        let Some(claim) = self.get(route).map(|ring| ring.cma.claim(qpn)) else {
             self.retract();
             return Room::Gone;
         };
@@ -533,7 +532,7 @@ fn count(counters: &mut LinkCounters, len: usize) {
 
 impl Drop for Outbound {
     fn drop(&mut self) {
-        self.reach.end();
+        self.cma.end();
     }
 }
 
@@ -584,7 +583,7 @@ impl Outbound {
             }
             full.ask_at = now.saturating_add(ASK_NS);
             // Asked only once it matters; after it has gone on it has a second, as others have.
-            if is_late(full.since) && is_stopped(self.reach.pid()) {
+            if is_late(full.since) && is_stopped(self.cma.pid()) {
                 full.stopped = Some(now);
                 full.ask_at = now.saturating_add(LOOK_NS);
             }

@@ -112,9 +112,9 @@ fn where_all_places_are_taken_no_ring_is_made() {
     for peer in 2..RINGS as u32 + 2 {
         let (producer, file) = Producer::create().expect("a ring");
         let table = ring::grant_table_of(&file).expect("its grant table");
-        let reach = Arc::new(Reach::new(table, 0, Arc::default()));
+        let cma = Arc::new(CmaWindow::new(table, 0, Arc::default()));
         let out = &mut world.host.out;
-        out.add(peer, producer, None, reach).expect("a place");
+        out.add(peer, producer, None, cma).expect("a place");
         let route = out.find(peer, Flow::of(&spec));
         route.flatten().expect("it is in use from now on");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rnic_link::{GrantName, Reach, Request};
+use rnic_link::{CmaWindow, GrantName, Request};
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Device, Evidence, Fifo, IoVecs,
     LocalFault, Misplaced, OneSided, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
@@ -33,8 +33,8 @@ pub(crate) struct DeviceView<'a> {
     pub(super) remote_srq: &'a mut Option<Box<RemoteSrq>>,
     /// Closed once there is such a process.
     pub(super) fast: &'a mut FastPath,
-    /// The peer's process, whose memory this one may be able to reach.
-    pub(super) reach: Option<&'a Reach>,
+    /// The window to the memory of the peer's process, if there may be one.
+    pub(super) cma: Option<&'a CmaWindow>,
     /// Payload of the queue pair went by reference since this was last withdrawn.
     pub(super) by_reference: &'a mut bool,
 }
@@ -134,7 +134,7 @@ impl Device for DeviceView<'_> {
     }
 
     fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, iov: &mut IoVecs) -> bool {
-        let located = self.reach.is_some() && self.memory.locate(pd, list, (offset, len), iov);
+        let located = self.cma.is_some() && self.memory.locate(pd, list, (offset, len), iov);
         *self.by_reference |= located;
         located
     }
@@ -176,25 +176,25 @@ impl Device for DeviceView<'_> {
 
     #[inline]
     fn may_execute(&self) -> bool {
-        self.reach.is_some()
+        self.cma.is_some()
     }
 
     fn would_execute(&self, part: &OneSided<'_>) -> bool {
         let request = self.request(part);
-        self.reach
-            .is_some_and(|reach| reach.may_copy(&request, part.write))
+        self.cma
+            .is_some_and(|cma| cma.may_copy(&request, part.write))
     }
 
     fn execute(&mut self, part: &OneSided<'_>) -> bool {
         let request = self.request(part);
-        self.reach
-            .is_some_and(|reach| self.memory.execute(reach, &request, part))
+        self.cma
+            .is_some_and(|cma| self.memory.execute(cma, &request, part))
     }
 
     fn execute_row(&mut self, parts: &[OneSided<'_>]) -> usize {
         let request = |part: &OneSided<'_>| self.request(part);
-        self.reach
-            .map_or(0, |reach| self.memory.execute_row(reach, request, parts))
+        self.cma
+            .map_or(0, |cma| self.memory.execute_row(cma, request, parts))
     }
 
     fn check_remote(
@@ -385,7 +385,7 @@ impl Device for DeviceView<'_> {
         let send_slots = if completion.status == Status::Success {
             self.signals.completed()
         } else {
-            withdraw(self.reach, self.by_reference, self.shared.qpn);
+            withdraw(self.cma, self.by_reference, self.shared.qpn);
             self.failed(&completion, false);
             self.signals.failed()
         };

@@ -551,7 +551,7 @@ pub(crate) fn lend<'a>(
         signals,
         remote_srq,
         fast,
-        reach,
+        cma,
         by_reference,
         ..
     } = entry;
@@ -565,7 +565,7 @@ pub(crate) fn lend<'a>(
         packet: None,
         remote_srq,
         fast,
-        reach: reach.as_deref(),
+        cma: cma.as_deref(),
         by_reference,
     };
     (transport, device)

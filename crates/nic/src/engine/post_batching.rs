@@ -59,7 +59,7 @@ fn may_join(
 /// nobody sleeps until it is done.
 #[inline]
 fn is_one_sided(entry: &QpEntry) -> bool {
-    entry.reach.is_some()
+    entry.cma.is_some()
         && matches!(&entry.transport, QueuePair::Rc(rc) if rc.waits_for_row())
         && !entry.shared.cqs().any(|cq| cq.has_channel())
 }

@@ -406,7 +406,7 @@ impl Engine {
             let peer = entry.peer.filter(|_| !self.strict);
             rc.send_in_trains(peer.is_some_and(|peer| !self.link.is_by_memory(peer.path)));
         }
-        let may_execute = entry.reach.is_some()
+        let may_execute = entry.cma.is_some()
             && entry
                 .uc_writes
                 .begins(&entry.transport, rnic_sys::ticks_or_ns);
@@ -429,7 +429,7 @@ impl Engine {
         }
         let (transport, mut device) = lend(entry, &self.memory, &self.srqs);
         if unreliable && !may_execute {
-            device.reach = None;
+            device.cma = None;
         }
         let spent = if hold {
             transport.poll_requests(Time(now), &mut device, &mut sink, quantum)
@@ -452,7 +452,7 @@ impl Engine {
             self.link.lose_what_stopped_peers_leave(false);
         }
         let executed = entry.transport.without_packets() != executed;
-        if unreliable && entry.reach.is_some() {
+        if unreliable && entry.cma.is_some() {
             entry.uc_writes.ended(executed, rnic_sys::ticks_or_ns);
         } else if executed {
             entry.succession.done(rnic_sys::ticks_or_ns());

@@ -1,7 +1,7 @@
 //! RDMA WRITEs and READs between processes of one host without packets, and payload by reference:
 //! what of a region may be granted to a peer, and where the bytes of this side are.
 
-use rnic_link::{Reach, Request, Whole};
+use rnic_link::{CmaWindow, Request, Whole};
 use rnic_sys::process::Span;
 use rnic_transport::{IoVec, IoVecs, LocalFault, OneSided, Pd, SendData, Sge};
 
@@ -36,10 +36,10 @@ impl MemoryTable {
         })
     }
 
-    /// Executes `part` of a request in the memory of the process that `reach` leads to. False: it
+    /// Executes `part` of a request in the memory of the process that `cma` leads to. False: it
     /// was not, or not all of it.
     #[inline]
-    pub(crate) fn execute(&self, reach: &Reach, request: &Request, part: &OneSided<'_>) -> bool {
+    pub(crate) fn execute(&self, cma: &CmaWindow, request: &Request, part: &OneSided<'_>) -> bool {
         let mut spans = [Span::EMPTY; PIECES];
         let Some(count) = self.spans(part, &mut spans) else {
             return false;
@@ -48,14 +48,14 @@ impl MemoryTable {
         // engine's lock, which the caller holds until this returns; see the contract of
         // `MemoryTable::insert`. Inline data is only read, by a WRITE. Other threads may access the
         // memory meanwhile, as with DMA; the kernel makes no reference to it.
-        unsafe { reach.copy(request, part.write, part.offset, &spans[..count], part.ends) }
+        unsafe { cma.copy(request, part.write, part.offset, &spans[..count], part.ends) }
     }
 
     /// Executes whole WRITEs, or READs, in that process, as many as it can from the first on. Gives
     /// how many.
     pub(crate) fn execute_row(
         &self,
-        reach: &Reach,
+        cma: &CmaWindow,
         request: impl Fn(&OneSided<'_>) -> Request,
         parts: &[OneSided<'_>],
     ) -> usize {
@@ -77,7 +77,7 @@ impl MemoryTable {
             count += 1;
         }
         // SAFETY: as in `execute`.
-        unsafe { reach.copy_row(write, &row[..count], &spans[..used]) }
+        unsafe { cma.copy_row(write, &row[..count], &spans[..used]) }
     }
 
     /// Where the bytes of `part` are in this process; `None`: not all of them in memory that is

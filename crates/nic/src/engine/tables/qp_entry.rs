@@ -4,7 +4,7 @@ use std::collections::TryReserveError;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rnic_link::{PathId, Reach};
+use rnic_link::{CmaWindow, PathId};
 use rnic_transport::{Fifo, QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
 
 use crate::engine::tables::remote_srq::RemoteSrq;
@@ -52,8 +52,8 @@ pub(crate) struct QpEntry {
     pub(crate) completion_lost: bool,
     /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
     pub(crate) awaited: bool,
-    /// RC, UC: the peer's process, if its memory may be within reach.
-    pub(crate) reach: Option<Arc<Reach>>,
+    /// RC, UC: the window to the memory of the peer's process, if there may be one.
+    pub(crate) cma: Option<Arc<CmaWindow>>,
     /// RC: payload of it went by reference since that was last withdrawn.
     pub(crate) by_reference: bool,
     /// Peers may reach memory by way of it.
@@ -96,7 +96,7 @@ impl QpEntry {
             uc_writes: UcWrites::default(),
             completion_lost: false,
             awaited: false,
-            reach: None,
+            cma: None,
             by_reference: false,
             granted: false,
             lingers: false,
@@ -166,11 +166,7 @@ impl QpEntry {
 
     /// Memory that its unacknowledged packets refer to may change from now on.
     pub(crate) fn withdraw(&mut self) {
-        withdraw(
-            self.reach.as_deref(),
-            &mut self.by_reference,
-            self.shared.qpn,
-        );
+        withdraw(self.cma.as_deref(), &mut self.by_reference, self.shared.qpn);
     }
 
     /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its
@@ -204,10 +200,10 @@ impl QpEntry {
 /// What packets of a queue pair refer to may change from now on: what of them was not executed
 /// counts as lost.
 #[inline]
-pub(crate) fn withdraw(reach: Option<&Reach>, by_reference: &mut bool, qpn: u32) {
+pub(crate) fn withdraw(cma: Option<&CmaWindow>, by_reference: &mut bool, qpn: u32) {
     if std::mem::take(by_reference)
-        && let Some(reach) = reach
+        && let Some(cma) = cma
     {
-        reach.withdraw(qpn);
+        cma.withdraw(qpn);
     }
 }

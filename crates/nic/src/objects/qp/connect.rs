@@ -184,9 +184,9 @@ fn apply(
         true => Some(resolve(engine, qp_type, &wanted, table)?),
         false => None,
     };
-    let reach = peer
+    let cma = peer
         .filter(|_| matches!(qp_type, QpType::Rc | QpType::Uc))
-        .and_then(|peer| engine.link.reach(peer.path));
+        .and_then(|peer| engine.link.cma_window(peer.path));
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     let path = peer.or(entry.peer).map(|peer| peer.path);
     let window = engine.window_bytes(path);
@@ -210,7 +210,7 @@ fn apply(
                 ..QpAttr::default()
             };
             shared.set_state(QpState::Reset);
-            entry.reach = None;
+            entry.cma = None;
             let old = entry.peer.take();
             entry.update_fast_path();
             if let Some(peer) = old {
@@ -227,7 +227,7 @@ fn apply(
         QpState::Rtr => {
             entry.peer = peer;
             entry.update_fast_path();
-            entry.reach = reach;
+            entry.cma = cma;
             if shared.qp_type == QpType::Ud {
                 // No message is longer than what the port carries.
                 entry.attr.path_mtu = Some(active_mtu(table));
@@ -258,7 +258,7 @@ fn apply(
         QpState::Sqd => {
             retune(entry, window);
             if peer.is_some() {
-                entry.reach = reach;
+                entry.cma = cma;
                 match &mut entry.transport {
                     QueuePair::Rc(rc) => rc.readdress(),
                     QueuePair::Uc(uc) => uc.readdress(),

@@ -1,16 +1,17 @@
-//! The memory of another process of this host, reached by this one: what its
-//! [grants](super::grants) allow is read and written without a packet, and without any of its time.
+//! CMA windows (cross memory attach): the memory of another process of this host, as far as this
+//! one may use it. What the other's [grants](super::grants) allow is read and written without a
+//! packet, and without any of its time.
 //!
 //! Whether this is permitted is the kernel's to say (the rules of ptrace(2): same user, Yama, name
-//! spaces), and found out by trying, once: whoever may not goes on with packets. A process's number
-//! may become another one's, and its memory may become another program's. Its `/proc/PID/mem`
-//! stands for the one address space that was there when it was opened; that it is the right one is
-//! known from a nonce, which only that process has at that place. Short copies go through that
-//! file. It copies twice, so long ones, and several at once ([`row`]), go by process_vm_writev(2)
-//! and process_vm_readv(2), which take a number: right before a write the file is asked whether its
-//! address space is still in use, and a read brings the nonce along. (Between that question and the
-//! write the process would have to execute another program, or to end and another one to get its
-//! number.)
+//! spaces), and found out by trying, once: a process that may not goes on with packets. A process's
+//! number may become another one's, and its memory may become another program's. Its
+//! `/proc/PID/mem` stands for the one address space that was there when it was opened; that it is
+//! the right one is known from a nonce, which only that process has at that place. Short copies go
+//! through that file. It copies twice, so long ones, and several at once ([`row`]), go by
+//! process_vm_writev(2) and process_vm_readv(2), which take a number: right before a write the file
+//! is asked whether its address space is still in use, and a read brings the nonce along. (Between
+//! that question and the write the process would have to execute another program, or to end and
+//! another one to get its number.)
 
 mod row;
 
@@ -33,15 +34,15 @@ const MOST_SPANS: usize = 32;
 
 /// What was done without packets, to and from all processes.
 #[derive(Debug, Default)]
-pub(crate) struct Reached {
-    /// Processes found out of reach.
+pub(crate) struct CmaCounters {
+    /// Processes whose memory the kernel does not let this one use.
     refused: AtomicU64,
     /// Bytes.
     written: AtomicU64,
     read: AtomicU64,
 }
 
-impl Reached {
+impl CmaCounters {
     pub(crate) fn add_to(&self, counters: &mut LinkCounters) {
         counters.host_out_of_reach += self.refused.load(Ordering::Relaxed);
         counters.tx_reached_bytes += self.written.load(Ordering::Relaxed);
@@ -49,9 +50,9 @@ impl Reached {
     }
 }
 
-/// A process whose memory this one may be able to reach.
+/// A process whose memory this one may be able to read and write.
 #[derive(Debug)]
-pub struct Reach {
+pub struct CmaWindow {
     table: GrantTable,
     /// 0: its number means nothing here.
     pid: u32,
@@ -60,7 +61,7 @@ pub struct Reach {
     over: AtomicBool,
     /// Known when it was tried; `None` in it: not permitted.
     memory: OnceLock<Option<Memory>>,
-    reached: Arc<Reached>,
+    counters: Arc<CmaCounters>,
 }
 
 #[derive(Debug)]
@@ -88,7 +89,7 @@ const LINE: u64 = 64;
 
 /// Nobody sees the end of such a write before the rest of it, so that it needs no part that is
 /// stored last: that would be another access to the process, which costs as much as the first, and
-/// takes the line away once more from who spins on it.
+/// takes the line away once more from the process that spins on it.
 ///
 /// On x86 stores become visible in their order. Linux copies by a string instruction, whose stores
 /// may change their order between lines, or, on processors where such are slow to begin, by its
@@ -100,15 +101,15 @@ fn is_at_once(at: u64, len: u64) -> bool {
     cfg!(target_arch = "x86_64") && forward && len <= LINE - at % LINE
 }
 
-impl Reach {
-    pub(super) fn new(table: GrantTable, pid: u32, reached: Arc<Reached>) -> Reach {
-        Reach {
+impl CmaWindow {
+    pub(super) fn new(table: GrantTable, pid: u32, counters: Arc<CmaCounters>) -> CmaWindow {
+        CmaWindow {
             table,
             pid,
             turn: AtomicU64::new(0),
             over: AtomicBool::new(false),
             memory: OnceLock::new(),
-            reached,
+            counters,
         }
     }
 
@@ -156,14 +157,14 @@ impl Reach {
         }
         let tried = || {
             if memory.is_err() {
-                self.reached.refused.fetch_add(1, Ordering::Relaxed);
+                self.counters.refused.fetch_add(1, Ordering::Relaxed);
             }
             memory.ok()
         };
         self.memory.get_or_init(tried).as_ref()
     }
 
-    /// [`Reach::copy`] of a request is granted and permitted at this moment.
+    /// [`CmaWindow::copy`] of a request is granted and permitted at this moment.
     pub fn may_copy(&self, request: &Request, write: bool) -> bool {
         !self.is_over() && self.memory().is_some() && self.table.place(request, write).is_some()
     }
@@ -229,9 +230,9 @@ impl Reach {
     #[inline]
     fn count(&self, write: bool, bytes: u64) {
         let count = if write {
-            &self.reached.written
+            &self.counters.written
         } else {
-            &self.reached.read
+            &self.counters.read
         };
         count.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -286,7 +287,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// As [`Reach::copy`].
+    /// As [`CmaWindow::copy`].
     unsafe fn write(
         &self,
         pid: u32,
@@ -322,7 +323,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// As [`Reach::copy`].
+    /// As [`CmaWindow::copy`].
     unsafe fn read(&self, pid: u32, at: u64, len: u64, local: &[Span]) -> io::Result<()> {
         if self.by_file(len) {
             // SAFETY: the call writes `local`, which it may, by the caller's word.

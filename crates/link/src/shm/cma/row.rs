@@ -3,11 +3,11 @@
 
 use std::io;
 
-use super::{MOST_SPANS, Memory, Reach, is_at_once, read_known, tail_of};
+use super::{CmaWindow, MOST_SPANS, Memory, is_at_once, read_known, tail_of};
 use crate::shm::grants::Request;
 use rnic_sys::process::{self, Span};
 
-/// A whole WRITE or READ, for [`Reach::copy_row`].
+/// A whole WRITE or READ, for [`CmaWindow::copy_row`].
 #[derive(Clone, Copy, Debug)]
 pub struct Whole {
     /// What it asks for.
@@ -90,13 +90,13 @@ impl Places {
     }
 }
 
-impl Reach {
-    /// As [`Reach::copy`], of several operations, one after the other: those that are whole, and
-    /// short if it is to be worth it. `local` has the pieces of all. Gives how many were copied; of
-    /// the next one, some bytes may be.
+impl CmaWindow {
+    /// As [`CmaWindow::copy`], of several operations, one after the other: those that are whole,
+    /// and short if it is to be worth it. `local` has the pieces of all. Gives how many were
+    /// copied; of the next one, some bytes may be.
     ///
     /// # Safety
-    /// As [`Reach::copy`].
+    /// As [`CmaWindow::copy`].
     pub unsafe fn copy_row(&self, write: bool, row: &[Whole], local: &[Span]) -> usize {
         let memory = match self.memory() {
             Some(memory) if row.len() > 1 && local.len() <= MOST_SPANS => memory,
@@ -153,7 +153,7 @@ impl Reach {
     /// One by one.
     ///
     /// # Safety
-    /// As [`Reach::copy`].
+    /// As [`CmaWindow::copy`].
     unsafe fn copy_each(&self, write: bool, row: &[Whole], mut local: &[Span]) -> usize {
         let mut copied = 0;
         for whole in row {
@@ -174,7 +174,7 @@ impl Reach {
 
 impl Memory {
     /// # Safety
-    /// As [`Reach::copy`].
+    /// As [`CmaWindow::copy`].
     unsafe fn write_row(&self, pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
         self.check_alive()?;
         // SAFETY: the call reads `local`, which the kernel may, by the caller's word.
@@ -182,7 +182,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// As [`Reach::copy`].
+    /// As [`CmaWindow::copy`].
     unsafe fn read_row(&self, pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
         // SAFETY: the call writes `local`, which the kernel may, by the caller's word.
         self.note(unsafe { read_known(pid, self.nonce, remote, local) })

@@ -9,10 +9,10 @@ use rnic_wire::PathMtu;
 use std::sync::atomic::AtomicU8;
 
 struct World {
-    reach: Reach,
+    cma: CmaWindow,
     granted: Granted,
     memory: Vec<u8>,
-    reached: Arc<Reached>,
+    counters: Arc<CmaCounters>,
     _identity: Identity,
 }
 
@@ -63,12 +63,12 @@ fn world_of(writer: Writer, pid: u32) -> World {
         memory.as_ptr() as u64,
         memory.len() as u64,
     ));
-    let reached = Arc::<Reached>::default();
+    let counters = Arc::<CmaCounters>::default();
     World {
-        reach: Reach::new(table(), pid, reached.clone()),
+        cma: CmaWindow::new(table(), pid, counters.clone()),
         granted,
         memory,
-        reached,
+        counters,
         _identity: identity,
     }
 }
@@ -82,7 +82,7 @@ fn copy(world: &World, write: bool, va: u64, parts: &mut [&mut [u8]]) -> bool {
     let len = parts.iter().map(|part| part.len() as u64).sum();
     let whole = request(NAME, va, len);
     // SAFETY: the parts are borrowed for as long.
-    unsafe { world.reach.copy(&whole, write, 0, &spans(parts), true) }
+    unsafe { world.cma.copy(&whole, write, 0, &spans(parts), true) }
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn short_and_long_ones_are_copied_whole() {
             // SAFETY: the bytes are borrowed for as long.
             let middle = unsafe {
                 let parts = spans(&mut [&mut data[..]]);
-                world.reach.copy(&whole, true, 150_000, &parts, false)
+                world.cma.copy(&whole, true, 150_000, &parts, false)
             };
             assert!(middle);
             assert_eq!(there[150_000..150_000 + len], data[..], "{len} bytes");
@@ -114,7 +114,7 @@ fn short_and_long_ones_are_copied_whole() {
         }
     }
     let mut counted = LinkCounters::default();
-    world.reached.add_to(&mut counted);
+    world.counters.add_to(&mut counted);
     assert_eq!(
         (counted.tx_reached_bytes, counted.rx_reached_bytes),
         (sum, read)
@@ -137,7 +137,7 @@ fn copy_row(world: &World, write: bool, at: &[(GrantName, u64)], parts: &mut [&m
     };
     let row: Vec<Whole> = at.iter().enumerate().map(whole).collect();
     // SAFETY: the parts are borrowed for as long.
-    unsafe { world.reach.copy_row(write, &row, &spans) }
+    unsafe { world.cma.copy_row(write, &row, &spans) }
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_row_is_copied_one_after_the_other() {
         }
     }
     let mut counted = LinkCounters::default();
-    world.reached.add_to(&mut counted);
+    world.counters.add_to(&mut counted);
     assert_eq!(counted.tx_reached_bytes, counted.rx_reached_bytes);
     assert_eq!(counted.tx_reached_bytes, (1 + 7 + 8 + 10 + 64 + 5000) * 24);
 }
@@ -223,7 +223,7 @@ fn a_row_ends_before_the_first_that_is_not_granted_or_not_there() {
 #[test]
 fn where_only_the_file_may_be_used_a_row_goes_by_it() {
     let world = world(std::process::id());
-    let memory = world.reach.memory().expect("reached");
+    let memory = world.cma.memory().expect("reached");
     memory.only_file.store(true, Ordering::Relaxed);
     let mut data = [[3; 10], [4; 10]];
     let mut parts: Vec<&mut [u8]> = data.iter_mut().map(|d| &mut d[..]).collect();
@@ -345,7 +345,7 @@ fn no_part_of_a_request_is_copied_that_is_not_granted_as_a_whole() {
     let mut try_it = |whole: &Request, from| {
         let parts = spans(&mut [&mut data]);
         // SAFETY: the bytes are borrowed for as long.
-        unsafe { world.reach.copy(whole, true, from, &parts, false) }
+        unsafe { world.cma.copy(whole, true, from, &parts, false) }
     };
     assert!(!try_it(&whole(len + 1), 0));
     assert!(!try_it(&whole(len), len - 9), "behind the request");
@@ -359,7 +359,7 @@ fn a_process_of_the_same_number_is_not_taken_for_the_one_that_granted() {
     // The process with the first number has no such memory, or may not be reached.
     let world = world(1);
     assert!(!copy(&world, true, VA, &mut [&mut [1; 10]]));
-    assert_eq!(world.reached.refused.load(Ordering::Relaxed), 1);
+    assert_eq!(world.counters.refused.load(Ordering::Relaxed), 1);
     assert!(!copy(&world, true, VA, &mut [&mut [1; 10]]), "nor later");
 }
 
@@ -371,7 +371,7 @@ fn local_memory_that_is_not_there_fails_the_copy() {
         // SAFETY: nothing of this process is at that address.
         assert!(!unsafe {
             world
-                .reach
+                .cma
                 .copy(&request(NAME, VA, len as u64), true, 0, &nowhere, true)
         });
     }
@@ -382,8 +382,8 @@ fn local_memory_that_is_not_there_fails_the_copy() {
 fn what_is_taken_back_in_the_middle_of_a_copy_is_waited_for() {
     let mut world = world(std::process::id());
     let turn = 1;
-    let World { reach, granted, .. } = &mut world;
-    let copying = reach.table.during(turn, || {
+    let World { cma, granted, .. } = &mut world;
+    let copying = cma.table.during(turn, || {
         let copying = granted.revoke(&|name| name.key == NAME.key);
         assert!(granted.lingers());
         // Whoever asks for the same once more has to wait as well, and nobody else has to.
@@ -407,17 +407,16 @@ fn what_is_displaced_in_the_middle_of_a_copy_is_waited_for() {
     let same_set = |key: &u32| GrantTable::places(&name(*key)).eq(set.iter().copied());
     // One more than there is room for, beside the one that is there.
     let more: Vec<u32> = (100..).filter(same_set).take(set.len()).collect();
-    let World { reach, granted, .. } = &mut world;
+    let World { cma, granted, .. } = &mut world;
     for key in &more[1..] {
         granted.grant(&grant(*key));
     }
-    let copying = reach.table.during(1, || {
+    let copying = cma.table.during(1, || {
         granted.grant(&grant(more[0]));
         let all = [NAME.key].into_iter().chain(more.iter().copied());
         let gone: Vec<u32> = all
             .filter(|key| {
-                reach
-                    .table
+                cma.table
                     .place(&request(name(*key), VA, 1), false)
                     .is_none()
             })
@@ -443,7 +442,7 @@ fn a_range_that_wraps_is_not_reached() {
         // SAFETY: the bytes are borrowed for as long.
         assert!(!unsafe {
             world
-                .reach
+                .cma
                 .copy(&whole, write, 0, &spans(&mut [&mut data]), true)
         });
     }
@@ -452,8 +451,8 @@ fn a_range_that_wraps_is_not_reached() {
 #[test]
 fn a_process_that_is_stopped_in_a_copy_is_not_waited_for_without_end() {
     let mut world = world(std::process::id());
-    let World { reach, granted, .. } = &mut world;
-    let over = reach.table.during(1, || {
+    let World { cma, granted, .. } = &mut world;
+    let over = cma.table.during(1, || {
         let mut copies = Copies::default();
         copies.add(granted.revoke(&|_| true));
         copies.wait()
@@ -469,8 +468,8 @@ fn one_that_ended_in_a_copy_is_not_waited_for() {
     while !sys::has_ended(child.id()) {
         std::thread::yield_now();
     }
-    let World { reach, granted, .. } = &mut world;
-    let over = reach.table.during(1, || {
+    let World { cma, granted, .. } = &mut world;
+    let over = cma.table.during(1, || {
         let mut copies = Copies::default();
         copies.add(granted.revoke(&|_| true));
         copies.wait()
@@ -486,8 +485,8 @@ fn one_without_a_number_that_ended_in_a_copy_is_not_waited_for() {
     let connection = Arc::new(Fd::from(std::os::fd::OwnedFd::from(ours)));
     let writer = || Writer::unknown(&connection);
     let mut world = world_of(writer(), std::process::id());
-    let World { reach, granted, .. } = &mut world;
-    let (before, after) = reach.table.during(1, || {
+    let World { cma, granted, .. } = &mut world;
+    let (before, after) = cma.table.during(1, || {
         let mut revoked = || {
             let mut copies = Copies::default();
             copies.add(granted.revoke(&|_| true));
@@ -500,8 +499,8 @@ fn one_without_a_number_that_ended_in_a_copy_is_not_waited_for() {
     assert_eq!((before, after), (false, true));
     // What is kept of a ring that was closed has no connection any more.
     let mut world = world_of(writer(), std::process::id());
-    let World { reach, granted, .. } = &mut world;
-    reach.table.during(1, || {
+    let World { cma, granted, .. } = &mut world;
+    cma.table.during(1, || {
         assert!(granted.shut(true));
         assert!(!granted.lingers());
     });
@@ -518,6 +517,6 @@ fn who_could_not_be_tried_for_want_of_a_descriptor_is_tried_again() {
     assert!(!copy(&world, true, VA, &mut [&mut [1; 8]]));
     drop(all);
     assert!(copy(&world, true, VA, &mut [&mut [2; 8]]));
-    world.reached.add_to(&mut counters);
+    world.counters.add_to(&mut counters);
     assert_eq!(counters.host_out_of_reach, 0);
 }
