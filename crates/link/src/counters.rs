@@ -23,7 +23,7 @@ pub struct LinkCounters {
     pub tx_xdp_packets: u64,
     /// Those of them that the card read by itself (zero copy).
     pub tx_zero_copy_packets: u64,
-    /// Packets of `tx_packets` that took the way round that a card without checksum offload needs.
+    /// Packets of `tx_packets` that left by the tap that a card without checksum offload needs.
     pub tx_detour_packets: u64,
     /// Packets that arrived, whatever became of them.
     pub rx_packets: u64,

@@ -525,7 +525,7 @@ fn long_rows_take_the_socket_and_nothing_is_overtaken() {
 fn rows_take_the_way_round_and_nothing_is_overtaken() {
     const NAME: &str = "rows_take_the_way_round_and_nothing_is_overtaken";
     let config = LinkConfig {
-        always_detour: true,
+        always_tap_offload: true,
         ..LinkConfig::default()
     };
     if let Some(rig) = Rig::with(NAME, 1, "", config) {

@@ -15,9 +15,9 @@ pub struct LinkConfig {
     pub xdp: Option<XdpSpec>,
     /// Never use GSO (for tests of the fall-back).
     pub no_gso: bool,
-    /// Rows of packets by the interfaces of `xdp` take the way round that cards without checksum
+    /// Rows of packets by the interfaces of `xdp` leave by the tap that cards without checksum
     /// offload need, whatever the card (for tests).
-    pub always_detour: bool,
+    pub always_tap_offload: bool,
     /// Packets between processes of one user and host, and within a process, go through memory. Not
     /// with faults or pcap, which need the packets.
     pub host_path: bool,

@@ -86,7 +86,7 @@ impl RoceLink {
         let udp = UdpLink::new(membership.receiver().clone());
         let (mut link, xdp): (Box<dyn Link>, _) = match &config.xdp {
             Some(spec) if config.beside.is_none() => {
-                match xdp::open(spec, udp, membership.receiver(), config.always_detour) {
+                match xdp::open(spec, udp, membership.receiver(), config.always_tap_offload) {
                     Ok((link, filter)) => (Box::new(link), Some(filter)),
                     Err(udp) => (Box::new(udp), None),
                 }

@@ -99,8 +99,9 @@ pub struct Route {
     bare: AtomicBool,
     /// Packets that might pass the network stack were left to the socket last.
     in_rows: AtomicBool,
-    /// The interface by which the kernel takes runs for it; 0: the one that its routes say.
-    detour: AtomicU32,
+    /// The tap interface by which the kernel takes runs for it; 0: none, runs leave as its routes
+    /// say.
+    tap: AtomicU32,
 }
 
 impl Route {
@@ -130,7 +131,7 @@ impl Route {
             gso: AtomicBool::new(gso),
             bare: AtomicBool::new(false),
             in_rows: AtomicBool::new(false),
-            detour: AtomicU32::new(0),
+            tap: AtomicU32::new(0),
         }
     }
 
@@ -197,16 +198,15 @@ impl Route {
         self.in_rows.store(in_rows, Ordering::Relaxed);
     }
 
-    /// The number of the interface by which runs of several packets leave, where it is not the one
-    /// that the kernel's routes say.
+    /// The number of the tap interface by which runs of several packets leave, if they need one.
     #[inline]
-    pub(crate) fn detour(&self) -> Option<NonZeroU32> {
-        NonZeroU32::new(self.detour.load(Ordering::Relaxed))
+    pub(crate) fn tap(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.tap.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_detour(&self, ifindex: Option<NonZeroU32>) {
+    pub(crate) fn set_tap(&self, ifindex: Option<NonZeroU32>) {
         let ifindex = ifindex.map_or(0, NonZeroU32::get);
-        self.detour.store(ifindex, Ordering::Relaxed);
+        self.tap.store(ifindex, Ordering::Relaxed);
     }
 
     /// Lone packets leave without what a run to another peer left in UDP_SEGMENT.

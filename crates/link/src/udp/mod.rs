@@ -9,11 +9,11 @@
 //! # When the kernel does not cut
 //! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is
 //! numbered anew, ID 0 for every packet, and sent one by one; the route stays without GSO from then
-//! on. So it does where a run takes a way round such a device (`xdp/detour.rs`) and is refused
-//! there, whatever the error. More than 64 packets in a run need Linux 6.9; if that turns out
-//! wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies what a
-//! run to another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets
-//! of that route are.
+//! on. So it does where a run leaves by the tap for such a device (`xdp/tap_offload.rs`) and is
+//! refused there, whatever the error. More than 64 packets in a run need Linux 6.9; if that turns
+//! out wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies
+//! what a run to another peer left in UDP_SEGMENT: it is sent without, and from then on all lone
+//! packets of that route are.
 //!
 //! When a socket's send buffer is full: see module `waiting`.
 
@@ -107,7 +107,7 @@ impl UdpLink {
                     for run in &runs[first..first + n] {
                         counters.tx_packets += run.count as u64;
                         counters.tx_bytes += run.len as u64;
-                        if detour_of(run).is_some() {
+                        if tap_of(run).is_some() {
                             counters.tx_detour_packets += run.count as u64;
                         }
                         if run
@@ -178,7 +178,7 @@ impl UdpLink {
     ) {
         // What an interface that is not the routes' does not take may go by theirs.
         let not_cut = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO))
-            || detour_of(run).is_some() && !lacks_memory(error);
+            || tap_of(run).is_some() && !lacks_memory(error);
         let Some(route) = run.route.as_ref().filter(|_| not_cut) else {
             counters.tx_errors += run.count as u64;
             return;
@@ -228,9 +228,9 @@ fn is_connected(run: &Run) -> bool {
 }
 
 /// The interface by which a run leaves, where its routes do not say it.
-fn detour_of(run: &Run) -> Option<NonZeroU32> {
+fn tap_of(run: &Run) -> Option<NonZeroU32> {
     let route = run.route.as_ref().filter(|_| run.count > 1)?;
-    route.detour()
+    route.tap()
 }
 
 fn message<'a>(run: &'a Run, bytes: &'a [u8]) -> Option<Message<'a>> {
@@ -238,7 +238,7 @@ fn message<'a>(run: &'a Run, bytes: &'a [u8]) -> Option<Message<'a>> {
         bytes: &bytes[run.start..run.start + run.len],
         segment: if run.count > 1 { run.segment as u16 } else { 0 },
         to: run.route.as_ref()?.to(),
-        by: detour_of(run),
+        by: tap_of(run),
     })
 }
 

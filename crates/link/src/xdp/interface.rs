@@ -3,11 +3,11 @@
 
 use std::io;
 
-use super::detour::Detour;
 use super::order::Gate;
 use super::program::{ETHERNET_LEN, Tables};
 use super::socket::{FRAME, HEADROOM, Socket};
 use super::spec::Way;
+use super::tap_offload::TapOffload;
 use rnic_host::tell;
 use rnic_sys::{self as sys, Fd, XdpMode};
 
@@ -27,8 +27,8 @@ pub(super) struct Interface {
     /// Where the program sits behind the driver: what a sender left to others to cut comes in one
     /// piece, and by the socket.
     pub(super) gate: Option<Gate>,
-    /// How rows of packets leave by a card without checksum offload.
-    pub(super) detour: Option<Detour>,
+    /// The tap by which rows of packets leave, where the card has no checksum offload.
+    pub(super) tap: Option<TapOffload>,
     /// The card sends what it is given in order.
     pub(super) one_queue: bool,
     /// The program is there as long as this is open.
@@ -36,11 +36,11 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// `always_detour`: whatever the card.
+    /// `always_tap_offload`: whatever the card.
     pub(super) fn open(
         name: &str,
         way: Way,
-        always_detour: bool,
+        always_tap_offload: bool,
     ) -> Result<(Interface, u32, Tables), String> {
         let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
         let (index, mac, mtu) =
@@ -95,9 +95,9 @@ impl Interface {
                 "RNIC_XDP={name}: not all of its queues have zero copy (its driver, or the MTU), so the kernel copies their packets"
             ));
         }
-        let is_round = !zero_copy && (always_detour || Detour::is_needed(name));
-        let detour = is_round.then(|| Detour::to(index, mtu)).transpose();
-        let detour = detour.unwrap_or_else(|error| {
+        let needs_tap = !zero_copy && (always_tap_offload || TapOffload::is_needed(name));
+        let tap = needs_tap.then(|| TapOffload::to(index, mtu)).transpose();
+        let tap = tap.unwrap_or_else(|error| {
             tell(format_args!(
                 "RNIC_XDP={name}: it has no checksum offload, and no interface to make up for that can be had ({error}), so long \
                  messages leave packet by packet"
@@ -109,7 +109,7 @@ impl Interface {
             mtu: mtu as usize,
             sockets,
             gate: tables.gate().map_err(told("a table for eBPF"))?,
-            detour,
+            tap,
             one_queue: queues_of(name, "tx-") == 1,
             _program: attached,
         };

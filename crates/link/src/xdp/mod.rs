@@ -18,7 +18,6 @@
 //! with.
 
 mod batches;
-mod detour;
 mod ebpf;
 mod filter;
 mod hops;
@@ -28,6 +27,7 @@ mod program;
 mod rows;
 mod socket;
 mod spec;
+mod tap_offload;
 mod ways;
 
 use std::io;
@@ -125,7 +125,7 @@ pub(crate) fn open(
     spec: &XdpSpec,
     udp: UdpLink,
     receiver: &Fd,
-    always_detour: bool,
+    always_tap_offload: bool,
 ) -> Result<(XdpLink, Filter), UdpLink> {
     let mut interfaces = Vec::new();
     let mut numbers = Vec::new();
@@ -140,7 +140,7 @@ pub(crate) fn open(
     };
     let add = |socket: &Socket| arrivals.add(socket.fd(), 0);
     for (name, way) in &spec.0 {
-        let opened = Interface::open(name, *way, always_detour).and_then(|opened| {
+        let opened = Interface::open(name, *way, always_tap_offload).and_then(|opened| {
             let added = opened.0.sockets.iter().try_for_each(add);
             added.map(|()| opened).map_err(|error| error.to_string())
         });
@@ -224,16 +224,16 @@ impl XdpLink {
         (!takes_socket).then_some(hop)
     }
 
-    /// The interface by which the kernel takes runs of several packets, if it is not the one that
-    /// they leave by in the end. It was asked for the way before.
-    fn detour(&self, route: &Route) -> Option<NonZeroU32> {
+    /// The tap interface by which the kernel takes runs of several packets, if they need one. The
+    /// kernel was asked for the way before.
+    fn tap(&self, route: &Route) -> Option<NonZeroU32> {
         let Flow { src, dst, .. } = route.flow;
         if !route.may_pass_network_stack() || !dst.is_ipv4() {
             return None;
         }
         let interface = self.hops.interface(src, dst)?;
-        let detour = self.interfaces[interface].detour.as_ref()?;
-        NonZeroU32::new(detour.ifindex())
+        let tap = self.interfaces[interface].tap.as_ref()?;
+        NonZeroU32::new(tap.ifindex())
     }
 
     /// Long rows by this interface gain by the socket, and nothing that is on its way past the
@@ -528,7 +528,7 @@ impl Link for XdpLink {
                 let kernel = |run: &&Run| self.way(run, all, now_ns, counters).is_none();
                 let (some, others) = runs.split_at(1 + rest.iter().take_while(kernel).count());
                 for route in some.iter().filter_map(|run| run.route.as_ref()) {
-                    route.set_detour(self.detour(route));
+                    route.set_tap(self.tap(route));
                 }
                 self.udp.send_all(some, bytes, at, counters);
                 runs = others;

@@ -371,7 +371,7 @@ pub fn agent_main() {
     let config = LinkConfig {
         xdp: None,
         no_gso: words.contains(&"no_gso"),
-        always_detour: false,
+        always_tap_offload: false,
         faults: words
             .iter()
             .find_map(|w| w.strip_prefix("FAULTS="))

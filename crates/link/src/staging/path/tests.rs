@@ -37,7 +37,7 @@ pub(crate) fn over(route: &Route, socket: TxSocket) -> Route {
         gso: AtomicBool::new(false),
         bare: AtomicBool::new(false),
         in_rows: AtomicBool::new(false),
-        detour: AtomicU32::new(0),
+        tap: AtomicU32::new(0),
         ..*route
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn redirected(route: &Route, to: SocketAddr) -> Route {
         gso: AtomicBool::new(route.gso()),
         bare: AtomicBool::new(route.leaves_bare()),
         in_rows: AtomicBool::new(route.goes_in_rows()),
-        detour: AtomicU32::new(0),
+        tap: AtomicU32::new(0),
         ..*route
     }
 }

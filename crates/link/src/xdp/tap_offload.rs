@@ -1,13 +1,14 @@
-//! The way round for rows of packets that leave by an interface without checksum offload, before
-//! Linux 6.11.
+//! Tap offload: how rows of packets leave in one piece by an interface without checksum offload,
+//! before Linux 6.11.
 //!
 //! Linux takes packets from a socket in one piece, to be cut behind its IP (GSO, UDP_SEGMENT), only
 //! where the interface that they are routed to sums up what it sends; since 6.11 it does that
 //! itself where no card does. Cut they can be anyhow: where they come to an interface that cannot,
 //! the kernel sums up and cuts right before its driver, which is told once of all packets. So there
-//! is an Ethernet interface of our own that claims to sum up, and whatever is routed there an eBPF
-//! program hands on to the other one, in one piece, to the neighbour that the kernel's tables say.
-//! The interface is named `rnic0` or the like, has no address, and is gone with the process.
+//! is an Ethernet interface of our own, a tap, that claims to sum up, and whatever is routed there
+//! an eBPF program hands on to the other one, in one piece, to the neighbour that the kernel's
+//! tables say. The interface is named `rnic0` or the like, has no address, and is gone with the
+//! process.
 //!
 //! It is for IPv4: for IPv6 the kernel wants a route by an interface before it sends there.
 
@@ -45,16 +46,16 @@ const ETH_P_ALL: u16 = 3;
 /// The first Linux that sums up by itself.
 const SUMS_UP: (u32, u32) = (6, 11);
 
-/// The interface of our own.
+/// The tap interface.
 #[derive(Debug)]
-pub(super) struct Detour {
+pub(super) struct TapOffload {
     ifindex: u32,
     /// It is there as long as this is open.
     _tap: Fd,
 }
 
-impl Detour {
-    /// Where one is needed: packets that leave by an interface are not taken from a socket in one
+impl TapOffload {
+    /// Whether one is needed: packets that leave by an interface are not taken from a socket in one
     /// piece.
     pub(super) fn is_needed(interface: &str) -> bool {
         // One that does not say is taken for one of the many that do sum up.
@@ -67,12 +68,12 @@ impl Detour {
     /// # Errors
     /// EPERM: it takes CAP_NET_ADMIN. ENOENT: there is no /dev/net/tun, or no traffic control.
     /// EINVAL before Linux 5.10.
-    pub(super) fn to(to: u32, mtu: u32) -> io::Result<Detour> {
+    pub(super) fn to(to: u32, mtu: u32) -> io::Result<TapOffload> {
         let (tap, name) = sys::open_tap("rnic%d")?;
         let (ifindex, ..) = sys::ethernet(&name)?;
         let program = sys::load_program(ProgramKind::TrafficControl, &program(to))?;
         set_up(ifindex, mtu, &program)?;
-        Ok(Detour { ifindex, _tap: tap })
+        Ok(TapOffload { ifindex, _tap: tap })
     }
 
     /// The number of the interface.
@@ -128,7 +129,7 @@ fn tcmsg(ifindex: u32, handle: u32, parent: u32, info: u32) -> [u8; 20] {
 }
 
 /// Hands RoCEv2 over IPv4 on to interface number `to`. All else that somebody sends to the
-/// interface of ours ends there.
+/// tap interface ends there.
 fn program(to: u32) -> Vec<u64> {
     #[derive(Clone, Copy, PartialEq)]
     struct Drop;
