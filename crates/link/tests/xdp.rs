@@ -536,7 +536,7 @@ fn rows_take_the_way_round_and_nothing_is_overtaken() {
     }
 }
 
-/// Sends long rows between single packets; all come in order. Gives how many took the way round.
+/// Sends long rows between single packets; all come in order. Gives how many took the tap.
 fn rows_and_singles(mut rig: Rig) -> u64 {
     rig.set_neighbour(0);
     rig.cables[0].0.listen();

@@ -113,12 +113,12 @@ impl Refusal {
 
     /// Says that `verb` failed.
     #[cold]
-    pub fn tell(&self, verb: &'static str) {
+    pub fn report(&self, verb: &'static str) {
         // Nothing was there, or a signal came: programs call again.
         if self.kind == Kind::Said || matches!(self.errno, libc::EAGAIN | libc::EINTR) {
             return;
         }
-        tell(&Error::new(verb, self.errno, self.words()), self.kind);
+        report(&Error::new(verb, self.errno, self.words()), self.kind);
     }
 }
 
@@ -137,7 +137,7 @@ impl From<Errno> for Refusal {
 #[cold]
 fn said(error: &Error) -> c_int {
     if error.errno() != libc::EAGAIN {
-        tell(error, Kind::Refused);
+        report(error, Kind::Refused);
     }
     error.errno()
 }
@@ -157,7 +157,7 @@ impl From<Error> for Errno {
 /// Something was refused that may be why the program fails.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-fn tell(error: &Error, kind: Kind) {
+fn report(error: &Error, kind: Kind) {
     let reported = match kind {
         Kind::Answer | Kind::Said => false,
         Kind::Consequence => !REFUSED.load(Ordering::Relaxed),
@@ -214,7 +214,7 @@ fn log(error: &Error) {
     let is_new = logged.insert((error.verb(), error.errno(), error.reason().to_owned()));
     drop(logged);
     if is_new {
-        rnic_host::tell(format_args!("{error}"));
+        rnic_host::log(format_args!("{error}"));
     }
 }
 

@@ -131,7 +131,7 @@ impl Verb {
     /// Runs the body, and tells of its failure.
     fn run<T>(self, body: impl FnOnce() -> Result<T>) -> DataResult<T> {
         shielded(body).map_err(|refusal| {
-            refusal.tell(self.0);
+            refusal.report(self.0);
             Errno(refusal.errno())
         })
     }

@@ -54,7 +54,7 @@ pub fn explain(error: &rnic_nic::Error) {
     if rnic_settings::QUIET.is_on() {
         return;
     }
-    rnic_host::tell(format_args!(
+    rnic_host::log(format_args!(
         "cannot open {DEVICE_NAME}: {}{}",
         error.reason(),
         next(error)

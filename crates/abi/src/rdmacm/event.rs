@@ -114,7 +114,7 @@ impl Delivery {
     /// What was to happen before the program sees the event did not: it is another event then.
     fn check(&mut self, outcome: Result<()>, otherwise: u32) {
         if let Err(refusal) = outcome {
-            refusal.tell(GET_EVENT.0);
+            refusal.report(GET_EVENT.0);
             self.object.c.event = otherwise;
             self.object.c.status = -refusal.errno();
         }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use rnic_wire::ROCE_PORT;
 
 use super::MILLISECOND;
+use crate::log::log;
 use crate::registry::{Locked, Registry, Taker};
 use crate::steering::{self, KnownSlot, MAX_SLOTS, Probe};
-use crate::tell::tell;
 use crate::train::Train;
 use rnic_sys::{self as sys, Addr, Fd};
 
@@ -139,7 +139,7 @@ impl ReuseportSlot {
         if probe.cookie == registry.cookie() {
             self.unpublished |= self.known.learn(&probe);
         } else if !STRANGERS.swap(true, Ordering::Relaxed) {
-            tell(format_args!(
+            log(format_args!(
                 "another program of this user receives on UDP port {ROCE_PORT}, too, but has another runtime folder than {}: \
                  each gets packets that are for the other, and connections fail. A deleted folder, containers and systemd's PrivateTmp \
                  lead to that; set RNIC_RUNTIME_DIR to one folder for all",

@@ -231,7 +231,7 @@ impl<L: Link> Faults<L> {
     pub fn new(inner: L, spec: FaultSpec) -> Faults<L> {
         let seed = spec.seed.unwrap_or_else(|| {
             let seed = rnic_sys::random_u64();
-            rnic_host::tell(format_args!(
+            rnic_host::log(format_args!(
                 "faults {}",
                 FaultSpec {
                     seed: Some(seed),

@@ -166,7 +166,7 @@ impl Capture {
             && let Err(e) = write_all(&self.file, &self.pending)
         {
             self.failed = true;
-            rnic_host::tell(format_args!("the capture ends here: {e}"));
+            rnic_host::log(format_args!("the capture ends here: {e}"));
         }
         self.pending.clear();
     }

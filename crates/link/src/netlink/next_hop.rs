@@ -213,7 +213,7 @@ pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
     // ndm_flags
     body[10] = NTF_USE;
     let request = Request::new(RTM_NEWNEIGH, NLM_F_CREATE, &body);
-    request.with(NDA_DST, &octets(hop.addr)).tell()
+    request.with(NDA_DST, &octets(hop.addr)).apply()
 }
 
 /// What the kernel told of its tables.

@@ -43,7 +43,7 @@ impl Request {
     }
 
     /// Has something done. The kernel's refusal is an error.
-    pub(crate) fn tell(mut self) -> io::Result<()> {
+    pub(crate) fn apply(mut self) -> io::Result<()> {
         let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | NLM_F_ACK;
         self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
         match split::<4>(&self.ask()?) {
@@ -182,7 +182,7 @@ mod tests {
         let mut body = [0; 16];
         body[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
         const RTM_SETLINK: u16 = 19;
-        let refused = Request::new(RTM_SETLINK, 0, &body).tell();
+        let refused = Request::new(RTM_SETLINK, 0, &body).apply();
         let error = refused.expect_err("nobody may, or there is none");
         assert!(
             [libc::ENODEV, libc::EPERM]

@@ -369,7 +369,7 @@ impl Inbounds {
             let quota = TURN.min(budget.saturating_sub(delivered));
             let (taken, end) = ring.take(quota, &mut self.buffer, owns, counters, deliver);
             delivered += taken;
-            ring.consumer.tell();
+            ring.consumer.publish_head();
             match end {
                 End::Empty => {
                     if self.polled {

@@ -42,8 +42,8 @@ const AHEAD: usize = LINE;
 const HEAD_AT: usize = 0;
 const FLAG_AT: usize = 2 * LINE;
 const DATA_AT: usize = 4096;
-/// How far the consumer gets before it tells the producer.
-const TELL_EVERY: u64 = DATA as u64 / 8;
+/// How far the consumer gets before it publishes that to the producer.
+const PUBLISH_EVERY: u64 = DATA as u64 / 8;
 
 const MAGIC: u64 = 0xa7;
 
@@ -306,7 +306,7 @@ impl Producer {
 pub(super) struct Consumer {
     segment: Segment,
     head: u64,
-    told: u64,
+    published: u64,
     /// The flag says that barriers will be passed before this end stops to look.
     polling: bool,
 }
@@ -327,7 +327,7 @@ impl Consumer {
         Ok(Consumer {
             segment: Segment::attach(file, LEN, WHOLE)?,
             head: 0,
-            told: 0,
+            published: 0,
             polling: false,
         })
     }
@@ -412,16 +412,16 @@ impl Consumer {
     #[inline]
     pub(super) fn advance(&mut self, record: Record) {
         self.head += record.span as u64;
-        if self.head - self.told >= TELL_EVERY {
-            self.tell();
+        if self.head - self.published >= PUBLISH_EVERY {
+            self.publish_head();
         }
     }
 
     /// Lets the producer have the room.
     #[inline]
-    pub(super) fn tell(&mut self) {
-        if self.told != self.head {
-            self.told = self.head;
+    pub(super) fn publish_head(&mut self) {
+        if self.published != self.head {
+            self.published = self.head;
             let head = self.segment.word(HEAD_AT);
             head.store(self.head, Ordering::Release);
         }

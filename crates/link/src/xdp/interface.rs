@@ -8,7 +8,7 @@ use super::program::{ETHERNET_LEN, Tables};
 use super::socket::{FRAME, HEADROOM, Socket};
 use super::spec::Way;
 use super::tap_offload::TapOffload;
-use rnic_host::tell;
+use rnic_host::log;
 use rnic_sys::{self as sys, Fd, XdpMode};
 
 /// Frames to receive into, of all queues of an interface together, and of each at least: powers of
@@ -91,14 +91,14 @@ impl Interface {
             sockets.push(socket);
         }
         if way == Way::ZeroCopy && !sockets.iter().all(Socket::is_zero_copy) {
-            tell(format_args!(
+            log(format_args!(
                 "RNIC_XDP={name}: not all of its queues have zero copy (its driver, or the MTU), so the kernel copies their packets"
             ));
         }
         let needs_tap = !zero_copy && (always_tap_offload || TapOffload::is_needed(name));
         let tap = needs_tap.then(|| TapOffload::to(index, mtu)).transpose();
         let tap = tap.unwrap_or_else(|error| {
-            tell(format_args!(
+            log(format_args!(
                 "RNIC_XDP={name}: it has no checksum offload, and no interface to make up for that can be had ({error}), so long \
                  messages leave packet by packet"
             ));

@@ -49,7 +49,7 @@ use hops::{Hop, Hops};
 use interface::Interface;
 use order::{Gate, Held};
 use program::{ETHERNET_LEN, IPV4, IPV6};
-use rnic_host::tell;
+use rnic_host::log;
 use rnic_host::train::{IpIds, Train};
 use rnic_sys::{Fd, FdSet};
 use rows::Rows;
@@ -134,7 +134,7 @@ pub(crate) fn open(
     let arrivals = match arrivals {
         Ok(arrivals) => arrivals,
         Err(error) => {
-            tell(format_args!("RNIC_XDP: {error}; packets take UDP sockets"));
+            log(format_args!("RNIC_XDP: {error}; packets take UDP sockets"));
             return Err(udp);
         }
     };
@@ -150,7 +150,7 @@ pub(crate) fn open(
                 numbers.push(index);
                 tables.push(its_tables);
             }
-            Err(why) => tell(format_args!(
+            Err(why) => log(format_args!(
                 "RNIC_XDP={name}: {why}; its packets take UDP sockets"
             )),
         }
@@ -161,7 +161,7 @@ pub(crate) fn open(
     let ways = match Ways::open(numbers) {
         Ok(ways) => Arc::new(ways),
         Err(error) => {
-            tell(format_args!(
+            log(format_args!(
                 "RNIC_XDP: rtnetlink: {error}; packets take UDP sockets"
             ));
             return Err(udp);

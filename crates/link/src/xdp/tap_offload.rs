@@ -87,7 +87,7 @@ fn set_up(ifindex: u32, mtu: u32, program: &Fd) -> io::Result<()> {
         let flags = NLM_F_CREATE;
         Request::new(kind, flags, &tcmsg(ifindex, handle, parent, info)).with(TCA_KIND, name)
     };
-    named(RTM_NEWQDISC, b"clsact\0", TC_H_CLSACT, 0xffff_0000, 0).tell()?;
+    named(RTM_NEWQDISC, b"clsact\0", TC_H_CLSACT, 0xffff_0000, 0).apply()?;
     // The upper half is the filter's priority.
     let info = 1 << 16 | u32::from(ETH_P_ALL.to_be());
     let options: [(u16, &[u8]); 3] = [
@@ -96,18 +96,18 @@ fn set_up(ifindex: u32, mtu: u32, program: &Fd) -> io::Result<()> {
         (TCA_BPF_FLAGS, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes()),
     ];
     let filter = named(RTM_NEWTFILTER, b"bpf\0", TC_H_CLSACT_EGRESS, 0, info);
-    filter.with(TCA_OPTIONS, &attributes(&options)).tell()?;
+    filter.with(TCA_OPTIONS, &attributes(&options)).apply()?;
 
     // No address of its own; where there is no IPv6, none would come.
     let mode: [(u16, &[u8]); 1] = [(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE])];
     let family = attributes(&[(libc::AF_INET6 as u16, &attributes(&mode))]);
     let link = |flags| Request::new(RTM_NEWLINK, 0, &ifinfomsg(ifindex, flags));
-    let _ = link(0).with(IFLA_AF_SPEC, &family).tell();
+    let _ = link(0).with(IFLA_AF_SPEC, &family).apply();
     // Neighbours are asked for by the interface that it leads to.
     link(libc::IFF_NOARP)
         .with(IFLA_MTU, &mtu.to_ne_bytes())
-        .tell()?;
-    link(libc::IFF_UP).tell()
+        .apply()?;
+    link(libc::IFF_UP).apply()
 }
 
 /// `struct ifinfomsg`: sets these flags.

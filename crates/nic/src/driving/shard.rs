@@ -174,7 +174,7 @@ impl Shard {
     /// tell it.
     #[inline]
     pub(crate) fn after_drive(&self, mut engine: Guard<'_, Engine>) {
-        engine.tell();
+        engine.publish_counters();
         let wakeup = &self.background.wakeup;
         // Under the lock: a thread that ends to watch looks at the engine after this.
         if wakeup.is_watching() {

@@ -62,16 +62,16 @@ impl Engine {
         }
     }
 
-    /// Tells the watcher, if there is one and something has changed.
+    /// Gives the counters to the watcher, if there is one and something has changed.
     #[inline]
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn publish_counters(&mut self) {
         if let Some(watcher) = WATCHER.get() {
-            self.tell_watcher(*watcher);
+            self.publish_to(*watcher);
         }
     }
 
     #[cold]
-    fn tell_watcher(&mut self, watcher: fn(&PortCounters)) {
+    fn publish_to(&mut self, watcher: fn(&PortCounters)) {
         let (link, drops) = (self.link.counters(), self.counted.drops);
         if self.counted.reported.link == link && self.counted.reported.drops == drops {
             return;

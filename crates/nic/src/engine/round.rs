@@ -73,7 +73,7 @@ impl Engine {
         let now = self.now();
         let received = self.take_in(now, look);
         self.send_out(now, acks);
-        self.tell();
+        self.publish_counters();
         received
     }
 
@@ -88,7 +88,7 @@ impl Engine {
         };
         self.send_out(now, acks);
         self.answer_takes_acks = acks == Acks::UntilWait && self.held > 0;
-        self.tell();
+        self.publish_counters();
         received
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Attempt {
 }
 
 /// One record, as far as there is room for more.
-fn tell(what: &str, fill: impl FnOnce(&mut Line)) {
+fn record(what: &str, fill: impl FnOnce(&mut Line)) {
     let Some(mut state) = state() else {
         return;
     };
@@ -48,7 +48,7 @@ fn write_request(line: &mut Line, incoming: &Incoming, wanted: IpAddr) {
 /// A request for which nobody listens was refused.
 #[cold]
 pub(crate) fn nobody_listens(incoming: &Incoming, wanted: IpAddr) {
-    tell("nobody listens", |line| {
+    record("nobody listens", |line| {
         write_request(line, incoming, wanted);
     });
 }
@@ -60,7 +60,7 @@ pub(crate) fn other_service(incoming: &Incoming, wanted: IpAddr, listener: QpTyp
         None => "Ud".to_string(),
         Some(transport) => format!("{transport:?}"),
     };
-    tell("other service", |line| {
+    record("other service", |line| {
         write_request(line, incoming, wanted);
         line.text("asked", &asked)
             .text("listener", &format!("{listener:?}"));
@@ -70,7 +70,7 @@ pub(crate) fn other_service(incoming: &Incoming, wanted: IpAddr, listener: QpTyp
 /// A request was dropped, as too many wait for the application.
 #[cold]
 pub(crate) fn backlog_full(incoming: &Incoming, wanted: IpAddr) {
-    tell("backlog full", |line| {
+    record("backlog full", |line| {
         write_request(line, incoming, wanted);
     });
 }
@@ -78,7 +78,7 @@ pub(crate) fn backlog_full(incoming: &Incoming, wanted: IpAddr) {
 /// A request was refused because of its path MTU.
 #[cold]
 pub(crate) fn too_wide(request: &Request, wanted: IpAddr, fits: PathMtu) {
-    tell("path mtu", |line| {
+    record("path mtu", |line| {
         line.text("service", &request.req.service_id.to_string())
             .text("address", &wanted.to_string())
             .text("from", &request.address.remote_gid.ip().to_string())
@@ -103,7 +103,7 @@ fn write_attempt(line: &mut Line, attempt: &Attempt) {
 /// The peer refused, with the reason of its REJ.
 #[cold]
 pub(crate) fn rejected(attempt: &Attempt, reason: u16, private_data: &[u8], ports: Option<&Ports>) {
-    tell("rejected", |line| {
+    record("rejected", |line| {
         write_attempt(line, attempt);
         line.number("reason", reason.into());
         write_private_data(line, private_data);
@@ -165,7 +165,7 @@ pub(crate) fn datagrams_refused(
     private_data: &[u8],
     ports: Option<&Ports>,
 ) {
-    tell("datagrams refused", |line| {
+    record("datagrams refused", |line| {
         write_attempt(line, attempt);
         line.number("status", status.into());
         write_private_data(line, private_data);
@@ -201,7 +201,7 @@ fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence, ports: Op
 /// The peer never answered.
 #[cold]
 pub(crate) fn unreachable(attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
-    tell("unreachable", |line| {
+    record("unreachable", |line| {
         write_silence(line, attempt, silence, ports);
     });
 }
@@ -209,7 +209,7 @@ pub(crate) fn unreachable(attempt: &Attempt, silence: Silence, ports: Option<&Po
 /// The peer has not answered yet.
 #[cold]
 pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
-    tell("no answer yet", |line| {
+    record("no answer yet", |line| {
         write_silence(line, attempt, silence, ports);
     });
 }
@@ -222,13 +222,13 @@ pub(crate) fn has_told() -> bool {
 /// It has, after that was noted, or after others had been refused.
 #[cold]
 pub(crate) fn answered(attempt: &Attempt) {
-    tell("answered", |line| write_attempt(line, attempt));
+    record("answered", |line| write_attempt(line, attempt));
 }
 
 /// An address is not the device's, or cannot be reached: -errno of the event, and why.
 #[cold]
 pub(crate) fn address_error(attempt: &Attempt, status: i32, why: &str) {
-    tell("address error", |line| {
+    record("address error", |line| {
         write_attempt(line, attempt);
         line.number("errno", status.unsigned_abs().into())
             .text("reason_text", why);
@@ -238,5 +238,5 @@ pub(crate) fn address_error(attempt: &Attempt, status: i32, why: &str) {
 /// The process of a peer on this host is dead.
 #[cold]
 pub(crate) fn peer_died(attempt: &Attempt) {
-    tell("peer died", |line| write_attempt(line, attempt));
+    record("peer died", |line| write_attempt(line, attempt));
 }

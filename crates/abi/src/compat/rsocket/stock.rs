@@ -48,7 +48,7 @@ pub(super) fn functions() -> Option<&'static Functions> {
         Ok(library) => Some(Functions::find(&library)),
         Err(why) => {
             if !rnic_settings::QUIET.is_on() {
-                rnic_host::tell(format_args!("no rsockets: {why}"));
+                rnic_host::log(format_args!("no rsockets: {why}"));
             }
             None
         }

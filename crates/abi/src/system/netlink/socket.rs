@@ -390,7 +390,7 @@ fn tell_silent(pids: &[u32]) {
         _ => ("es", "their"),
     };
     let pids: Vec<String> = news.iter().map(u32::to_string).collect();
-    rnic_host::tell(format_args!(
+    rnic_host::log(format_args!(
         "process{es} {} did not answer (stopped?): {whose} objects are not shown",
         pids.join(", ")
     ));

@@ -77,7 +77,7 @@ proptest! {
             };
             while !producer.has_room(size).expect("a right ring") {
                 take(&mut inside, &mut consumer, &mut buffer);
-                consumer.tell();
+                consumer.publish_head();
             }
             let bytes = bytes_of(number as u8, len);
             let (front, detached) = bytes.split_at(size.front);
@@ -91,7 +91,7 @@ proptest! {
             take(&mut inside, &mut consumer, &mut buffer);
         }
         prop_assert!(consumer.is_empty());
-        consumer.tell();
+        consumer.publish_head();
         prop_assert!(producer.is_drained());
         producer.push(Kind::Packet { flow: 0 }, &[1]);
         prop_assert!(!producer.is_drained());
@@ -190,7 +190,7 @@ fn a_full_ring_has_no_room_and_loses_nothing() {
         consumer.advance(record);
     }
     assert!(consumer.is_empty());
-    consumer.tell();
+    consumer.publish_head();
     assert!(producer.has_room(Size::plain(MAX_RECORD)).expect("right"));
 }
 

@@ -9,10 +9,10 @@ use rnic_wire::Gid;
 
 use super::entry::{Source, Waiting};
 use super::event::EventKind;
+use super::event_translation::{admit, wanted};
 use super::qp1::{Arrived, Taken};
 use super::slab::{Key, Slab};
 use super::state::Cm;
-use super::tell::{admit, wanted};
 use crate::addressing::gid_table::{GidEntry, device_guid, gid_table};
 use crate::engine::Engine;
 use crate::observe;

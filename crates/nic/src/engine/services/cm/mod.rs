@@ -7,6 +7,7 @@ mod connect;
 mod drive;
 mod entry;
 mod event;
+mod event_translation;
 mod held;
 mod last_words;
 mod life;
@@ -21,7 +22,6 @@ pub(crate) mod resolve;
 mod route;
 mod slab;
 mod state;
-mod tell;
 mod waits;
 
 pub(crate) use entry::{Entry, Facts, Marks, State, TakenEvent, Waiting};

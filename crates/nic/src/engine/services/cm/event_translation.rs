@@ -1,4 +1,4 @@
-//! What the endpoint tells becomes events of ids.
+//! Event translation: what the endpoint has to say becomes events of ids.
 
 use rnic_cm::{
     Admission, ConnId, Ended, Event, Incoming, Rejection, Reply, Request, SidrReply, SidrRequest,
@@ -71,7 +71,7 @@ pub(crate) fn admit(
 }
 
 impl Cm {
-    /// Takes what the endpoint has to tell.
+    /// Takes what the endpoint has to say.
     pub(crate) fn take_events(&mut self, now: u64) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
@@ -149,14 +149,14 @@ impl Cm {
     }
 
     /// Evidence of a failure, if somebody wants it.
-    pub(crate) fn note(&self, key: Option<Key>, tell: impl FnOnce(&observe::cm::Attempt)) {
+    pub(crate) fn note(&self, key: Option<Key>, record: impl FnOnce(&observe::cm::Attempt)) {
         if !observe::is_on() {
             return;
         }
         let Some(entry) = key.and_then(|key| self.ids.get(key)) else {
             return;
         };
-        tell(&observe::cm::Attempt {
+        record(&observe::cm::Attempt {
             service: ServiceId::new(entry.port_space, entry.peer.map_or(0, |peer| peer.port())),
             local: entry.local,
             peer: entry.peer,

@@ -5,6 +5,6 @@ use std::io::Write;
 
 /// A line on standard error, if it can be written: eprintln! panics where it cannot, as on a full
 /// disk or in a pipe that nobody reads.
-pub fn tell(what: fmt::Arguments<'_>) {
+pub fn log(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "rnic: {what}");
 }
