@@ -8,7 +8,7 @@ specification, annex A17: RoCEv2) with zlib's CRC-32, and reads the packet as ca
 against each other.
 
 The ICRC is CRC-32 over the packet from the IP header to the last byte before the ICRC itself, after eight bytes of ones
-in place of a link header, with every field that a router may change set to ones:
+instead of a link header, with every field that a router may change set to ones:
   IPv4  type of service, time to live, header checksum
   IPv6  traffic class, flow label, hop limit
   UDP   checksum

@@ -63,7 +63,7 @@ struct Cli {
     /// Only these rows; the first word of a name means all that begin with it
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Programs that sleep, in place of the rows
+    /// Programs that sleep, instead of the rows
     #[arg(long, conflicts_with_all = ["parts", "render"])]
     asleep: bool,
     /// Show the rows
@@ -81,7 +81,7 @@ struct Cli {
     /// Measure nothing; write the documents from this file
     #[arg(long, value_name = "FILE")]
     render: Option<PathBuf>,
-    /// Measure what the parts cost by criterion in place of the rows; with --update the table goes
+    /// Measure what the parts cost by criterion instead of the rows; with --update the table goes
     /// to bench/results/parts.md
     #[arg(long, conflicts_with_all = ["quick", "only", "list", "json", "repetitions", "render"])]
     parts: bool,

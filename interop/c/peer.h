@@ -42,7 +42,7 @@ static struct end open_end(int argc, char **argv, size_t length, int access)
     return end;
 }
 
-/* A new pair of connected queue pairs in place of the old. The peer learns `rkey`, and where our memory is. */
+/* A new pair of connected queue pairs instead of the old. The peer learns `rkey`, and where our memory is. */
 static void __attribute__((unused)) join(struct end *end, int access, uint32_t rkey, int rnr_retry)
 {
     if (end->qp && (errno = ibv_destroy_qp(end->qp)))

@@ -125,7 +125,7 @@ pub enum What {
         response: Option<u64>,
         waited_ns: u64,
     },
-    /// A READ asked for again was answered with MIDDLE or LAST in place of FIRST or ONLY.
+    /// A READ asked for again was answered with MIDDLE or LAST instead of FIRST or ONLY.
     MiddleAnswer { message: u64 },
     /// An ACK of a PSN that the capture does not hold, or that was never sent.
     GhostAck { psn: Psn },

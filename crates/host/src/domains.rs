@@ -1,5 +1,5 @@
 //! Which XRC domains are open, in whatever process of this user: a domain that belongs to a file is
-//! one domain for all who open it for that file.
+//! one domain for all processes that open it for that file.
 //!
 //! A process that has it open holds a lock on one byte of a file beside the
 //! [registry](crate::registry), chosen by a hash of the file's identity: 61 bits, so that no two

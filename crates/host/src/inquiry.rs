@@ -1,5 +1,5 @@
-//! The same question to all processes of this user on this host, from outside: whoever asks needs
-//! no link of its own.
+//! The same question to all processes of this user on this host, from outside: a process that asks
+//! needs no link of its own.
 //!
 //! The question goes to the sockets where [`crate::peers`] take connections, and each process
 //! answers when its engine has its turn. Here somebody waits, but not for long: a process that is
@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(4);
 /// Processes that are asked at a time: each takes a descriptor.
 const AT_ONCE: usize = 64;
 
-/// Who answers.
+/// The process that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Respondent {
     /// The process, as this one sees it.
@@ -27,7 +27,8 @@ pub struct Respondent {
     pub first_range: u32,
 }
 
-/// Takes an answer, and gives the next question for whom it came from; `None`: that was all.
+/// Takes an answer, and gives the next question for the process that it came from; `None`: that was
+/// all.
 pub type Hearing<'a> = &'a mut dyn FnMut(Respondent, &[u8]) -> Option<Vec<u8>>;
 
 /// Asks `question` of all but those whose first numbers are `own`, until each has said all. Gives
@@ -73,7 +74,7 @@ fn ask_those_of(
         }
         silent.extend(round.listen(&mut buffer, heard));
     }
-    // Who has ended meanwhile has nothing to say.
+    // A process that has ended meanwhile has nothing to say.
     silent.retain(|who| !sys::has_ended(who.pid));
     silent
 }
@@ -123,7 +124,7 @@ impl Round {
         (Instant::now() + PATIENCE).min(self.end)
     }
 
-    /// Takes answers until all have come; gives whose have not.
+    /// Takes answers until all have come; gives the processes whose have not.
     fn listen(mut self, buffer: &mut [u8], heard: Hearing<'_>) -> Vec<Respondent> {
         let mut silent = Vec::new();
         loop {

@@ -3,8 +3,8 @@
 //!
 //! All processes of one user in one network namespace share the host's addresses and UDP port 4791.
 //! They have no server: they meet in a folder that only this user can open
-//! ([`registry::runtime_dir`]), and the kernel's file locks say who is there, so a process that is
-//! killed leaves nothing behind that others have to wait for.
+//! ([`registry::runtime_dir`]), and the kernel's file locks say which processes are there, so a
+//! process that is killed leaves nothing behind that others have to wait for.
 //!
 //! * [`registry`]: which process has which range of 4096 QPNs.
 //! * [`steering`]: the program by which the kernel gives packets to the process whose QPN they

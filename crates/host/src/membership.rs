@@ -175,7 +175,7 @@ impl Membership {
         &self.ports
     }
 
-    /// Whose packets from addresses of this host are.
+    /// Says which process packets from addresses of this host come from.
     pub fn source_ports(&self) -> &Arc<SourcePorts> {
         &self.source_ports
     }
@@ -201,7 +201,7 @@ impl Membership {
 
     /// See `rnic_link::RoceLink::take_last_words_of_the_dead`.
     pub fn take_last_words_of_the_dead(&self) -> Vec<DeadProcess> {
-        // Whoever has the lock: next time.
+        // Another process has the lock: next time.
         let locked = self.registry.lock(Duration::ZERO);
         locked.map_or(Vec::new(), |locked| {
             last_words::take_from_the_dead(&self.registry, &locked)

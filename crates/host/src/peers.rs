@@ -85,7 +85,7 @@ struct Slot {
 #[derive(Debug)]
 pub struct Peers {
     listener: Fd,
-    /// It is not in the set: there was no descriptor for who came.
+    /// It is not in the set: there was no descriptor for the process that came.
     starved: bool,
     set: FdSet,
     slots: Vec<Slot>,
@@ -303,7 +303,7 @@ impl Peers {
         count
     }
 
-    /// Who was left since the last report.
+    /// The peers that were left since the last report.
     pub fn take_losses(&mut self, gone: &mut dyn FnMut(PeerId)) {
         for id in std::mem::take(&mut self.lost) {
             if let Some(slot) = self.slots.get_mut(id.slot as usize)
@@ -321,12 +321,12 @@ impl Peers {
     fn accept(&mut self) {
         for _ in 0..ACCEPT_TURN {
             match sys::accept(&self.listener) {
-                // Whom there is no room for finds the connection closed.
+                // A process that there is no room for finds the connection closed.
                 Accepted::Connection(socket) => drop(self.add(socket, None)),
                 Accepted::Refused => {}
                 Accepted::Nobody => return,
-                // Whoever waits for the set would spin for want of a descriptor: `maintain` looks
-                // again.
+                // A thread that waits for the set would spin for want of a descriptor: `maintain`
+                // looks again.
                 Accepted::NoRoom => {
                     self.set.remove(&self.listener);
                     self.starved = true;

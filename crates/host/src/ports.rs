@@ -5,7 +5,7 @@
 //! 6379 have nothing to do with each other. So no socket can stand for a claim, and this table
 //! does.
 //!
-//! # Who lives
+//! # Which processes live
 //! A claim names the first QPN range of its process, and counts while that range's lock is held.
 //! There is no lock per port (the kernel keeps those of a file in one list, and searches it),
 //! nothing that a killed process would have to clean up, and nothing that a forked child could
@@ -52,8 +52,8 @@ const HEADER_LEN: usize = BUCKET_LEN;
 const FILE_LEN: usize = HEADER_LEN + BUCKETS * BUCKET_LEN;
 /// Read at once when all is looked through.
 const PIECE_LEN: usize = 16 * BUCKET_LEN;
-/// How long whoever opens the table waits for another process that changes the same bucket, which
-/// takes it microseconds unless it is stopped just then.
+/// How long a process that opens the table waits for another process that changes the same bucket,
+/// which takes it microseconds unless it is stopped just then.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a claim waits for it: its caller may have locks that others want.
 const BRIEFLY: Duration = Duration::from_micros(200);
@@ -61,7 +61,7 @@ const BRIEFLY: Duration = Duration::from_micros(200);
 /// How a port is claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BindFlags {
-    /// `RDMA_OPTION_ID_REUSEADDR`: others who say the same may have the port too, until somebody
+    /// `RDMA_OPTION_ID_REUSEADDR`: others that say the same may have the port too, until somebody
     /// listens.
     pub reuse_addr: bool,
     /// `RDMA_OPTION_ID_AFONLY`; `None`: IPv4 keeps to itself, IPv6 as `net.ipv6.bindv6only` says.
@@ -76,11 +76,11 @@ pub struct Ports(Arc<Table>);
 #[derive(Debug)]
 struct Table {
     file: Fd,
-    /// Opened anew, not shared with the registry: its locks then show whoever has them, and a
-    /// forked child that keeps this descriptor keeps no lock.
+    /// Opened anew, not shared with the registry: its locks then show any process that has them,
+    /// and a forked child that keeps this descriptor keeps no lock.
     registry: Fd,
-    /// Held by who changes the table, too: locks on the file do not tell the threads of a process
-    /// apart.
+    /// Held by a thread that changes the table, too: locks on the file do not tell the threads of a
+    /// process apart.
     system: Mutex<System>,
     owner: u16,
     pid: u32,
@@ -164,7 +164,7 @@ fn errno(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
-/// Asks once per owner and call whether he lives.
+/// Asks once per owner and call whether it lives.
 struct Living<'a> {
     table: &'a Table,
     known: smallvec::SmallVec<[(u16, bool); 8]>,
@@ -396,7 +396,7 @@ impl Table {
 
     /// The errno of [`Collision`](slot::Collision) if `slot` collides with anything alive that does
     /// not stand in the place `but`. Where several share the port, the same address counts for more
-    /// than a wildcard (Linux asks who came last).
+    /// than a wildcard (Linux asks the one that came last).
     fn check(&self, bucket: &Bucket, slot: &Slot, but: Option<u32>) -> io::Result<()> {
         let mut living = self.living();
         let collision = bucket
@@ -484,7 +484,7 @@ impl PortClaim {
     }
 
     /// From now on [`Ports::listener_of`] finds this process; nobody else can have the port for
-    /// this address any more, whatever he allows.
+    /// this address any more, whatever it allows.
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL: others have it, as both allowed. ENODEV: in a forked child.

@@ -3,9 +3,10 @@
 //! A packet to it reaches some process of the SO_REUSEPORT group, by chance or by
 //! [steering](crate::steering). What the message says decides whose it is: a communication id
 //! carries the number of the QPN range of the process that chose it ([`ID_BITS`]), and requests go
-//! to who listens, as the [port table](crate::ports) says. A REJ of who never learned that id goes
-//! to all processes: one of them knows the request. What is nobody's stays where it came: the
-//! connection manager there answers as the protocol says, and each answers alike.
+//! to the process that listens, as the [port table](crate::ports) says. A REJ of a process that
+//! never learned that id goes to all processes: one of them knows the request. What is nobody's
+//! stays where it came: the connection manager there answers as the protocol says, and each answers
+//! alike.
 
 use rnic_wire::cm::{Addressee, Mad, Message, QP1_QKEY};
 use rnic_wire::{Opcode, Operation, Packet, Service};
@@ -20,7 +21,7 @@ pub const ID_BITS: u32 = 20;
 /// All packets to QP 1 are these.
 pub const OPCODE: Opcode = Opcode::new(Service::Ud, Operation::SendOnly);
 
-/// Whom a packet to QP 1 is for.
+/// The process that a packet to QP 1 is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recipient {
     /// One process.
@@ -29,7 +30,8 @@ pub enum Recipient {
     All,
 }
 
-/// Whom a packet to QP 1 (BTH to pad) is for; `None`: it is no message of the connection manager.
+/// The process that a packet to QP 1 (BTH to pad) is for; `None`: it is no message of the
+/// connection manager.
 pub fn recipient(packet: &[u8]) -> Option<Recipient> {
     let packet = Packet::parse(packet).ok()?;
     let deth = packet.ext.deth?;

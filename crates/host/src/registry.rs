@@ -108,7 +108,8 @@ impl Entry {
 }
 
 /// Which process takes the requests whose process the steering program cannot know. It is in the
-/// lock's file, so that the registry's times tell only of who comes and goes (`Registry::changed`).
+/// lock's file, so that the registry's times tell only of processes that come and go
+/// (`Registry::changed`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taker {
     /// First range of that process.
@@ -387,7 +388,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Who takes requests; whether that process lives, and runs, is for the asker to find out.
+    /// The process that takes requests; whether it lives, and runs, is for the asker to find out.
     pub fn taker(&self) -> Option<Taker> {
         let mut bytes = [0; 8];
         let n = sys::read_at(&self.lock, &mut bytes, 0).ok()?;

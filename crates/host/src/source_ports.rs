@@ -1,5 +1,5 @@
-//! Whose a packet is that came from an address of this host: the sending sockets of this user's
-//! processes.
+//! Which process sent a packet that came from an address of this host: the sending sockets of this
+//! user's processes.
 //!
 //! Every user of a host may send from each of its addresses, so an address says nothing of who
 //! sent. A socket's port does: nobody else can bind it meanwhile. So each process holds a file lock
@@ -20,7 +20,8 @@ use rnic_sys::{self as sys, Fd};
 /// Begins the locks of ports; those of ranges lie before.
 const PORTS: u64 = 1 << 61;
 
-/// The file of this user and network namespace, for whoever asks and for the process's own ports.
+/// The file of this user and network namespace, for processes that ask and for the process's own
+/// ports.
 #[derive(Debug)]
 pub struct SourcePorts {
     /// What this process holds is held by this one.

@@ -71,7 +71,7 @@ pub const NOTHING: [BpfInsn; 1] = [BpfInsn {
 const MAX_INSNS: usize = 4096;
 
 /// The program for these (range, slot) pairs, in the order of the ranges, and requests to QP 1.
-/// Peers with one slot take one test; what does not fit is left to the hash.
+/// Ranges next to each other with one slot take one test; what does not fit is left to the hash.
 pub fn program(routes: &[(u32, u8)], requests: Option<u8>) -> Vec<BpfInsn> {
     let insn = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
     let mut out = vec![

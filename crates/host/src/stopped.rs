@@ -39,7 +39,7 @@ impl Stopped {
 
 /// The process is stopped now, and another one. Takes some microseconds.
 pub fn is_stopped(pid: u32) -> bool {
-    // Who asks runs.
+    // This process runs.
     if pid == std::process::id() {
         return false;
     }
@@ -109,7 +109,7 @@ fn read(path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Who is stopped is found stopped, and nobody else.
+    //! A process that is stopped is found stopped, and no other.
 
     use super::*;
     use std::process::{Child, Command};

@@ -48,7 +48,7 @@ pub struct LinkCounters {
     pub rx_unknown_qpn: u64,
     /// Dropped: to QP 1, but no message of the connection manager.
     pub rx_bad_mad: u64,
-    /// Packets of `rx_packets` that came past the kernel's network stack, whoever they were for.
+    /// Packets of `rx_packets` that came past the kernel's network stack, for this process or not.
     pub rx_xdp_packets: u64,
     /// Packets of `rx_packets` that came through memory.
     pub rx_host_packets: u64,

@@ -11,7 +11,7 @@ pub enum LinkError {
     /// Another user's process owns UDP port 4791.
     #[error("UDP port 4791 is taken by {owner}")]
     PortTaken {
-        /// Who, as far as can be found out, and what to do about it.
+        /// Which process, as far as can be found out, and what to do about it.
         owner: String,
     },
     /// All QPN ranges of this host are claimed.

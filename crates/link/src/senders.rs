@@ -10,9 +10,9 @@
 //! wash nothing away. Somebody who forges addresses and makes the ICRCs right (everybody can) does
 //! displace entries, those least used first. A source that is displaced is as one that never sent:
 //! that costs it no packets while there is leeway ([`rnic_wire::Leeway`]); after that, if it counts
-//! its packets, the first of a flow, and the first after a second of silence. Who sends garbage to
-//! a queue pair uses the leeway up, for a minute. The hash has a secret, so nobody knows which
-//! addresses to forge for a given one.
+//! its packets, the first of a flow, and the first after a second of silence. A host that sends
+//! garbage to a queue pair uses the leeway up, for a minute. The hash has a secret, so nobody knows
+//! which addresses to forge for a given one.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -393,7 +393,7 @@ fn a_group_that_was_left_is_heard_until_the_socket_was_looked_at() {
     rig.arrive(0);
     rig.link.leave(group.into(), NEAR as u32);
     assert_eq!(rig.next().1, own(0));
-    // Packets come by memory, so this look is there alone.
+    // Packets come by AF_XDP, so this look is there alone.
     assert_eq!(rig.look(Look::Poll), None);
     let heard = (peer(0).into(), group.into(), Some(1));
     assert_eq!(rig.look(Look::Drain), Some(heard));

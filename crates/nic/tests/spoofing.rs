@@ -91,7 +91,7 @@ fn says_nothing(qp_type: QpType, service: Service) {
     source.revoke();
 }
 
-/// By memory as by UDP, reliable or not: see RNIC_HOST_PATH.
+/// Through shared memory as over UDP, reliable or not: see RNIC_HOST_PATH.
 #[test]
 fn a_strangers_message_is_none_of_the_peers() {
     says_nothing(QpType::Rc, Service::Rc);

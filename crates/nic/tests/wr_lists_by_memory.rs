@@ -1,4 +1,4 @@
-//! Lists of work requests, by memory.
+//! Lists of work requests, through shared memory.
 
 use crate::wr_lists;
 

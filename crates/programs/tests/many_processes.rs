@@ -265,9 +265,9 @@ fn a_crowd() {
     }
 }
 
-/// Hundreds of queue pairs of four processes that all write to one at once by memory, and thousands
-/// by packets, many times as many as its receive buffer holds. Those that find no room there are
-/// sent again until they do; no connection fails for it.
+/// Hundreds of queue pairs of four processes that all write to one at once through shared memory,
+/// and thousands by packets, many times as many as its receive buffer holds. Those that find no
+/// room there are sent again until they do; no connection fails for it.
 #[test]
 fn a_storm() {
     let trial = Trial::start("a_storm");

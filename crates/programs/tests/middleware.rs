@@ -1,5 +1,5 @@
 //! UCX and libfabric, on which MPI, SHMEM and storage stand, run on the device: between processes
-//! of one host by memory and by UDP, and between two hosts.
+//! of one host through shared memory and over UDP, and between two hosts.
 //!
 //! UCX uses UD for its own reliable transport and to set up RC's, and reads from a completion what
 //! network header a datagram begins with.

@@ -697,7 +697,7 @@ fn the_second_program_takes_sockets() {
     both(&ends.perftest(program, size).1, Bulk::of(program, size));
 }
 
-/// Processes of one host talk by memory as ever, whatever the interface's packets take.
+/// Processes of one host talk through shared memory as ever, whatever the interface's packets take.
 #[test]
 fn within_a_host_nothing_changes() {
     let trial = Trial::start_beside_others("within_a_host_nothing_changes");

@@ -2,7 +2,7 @@
 //!
 //! Every setting of rnic is read here and nowhere else: its name, its values, its default and what
 //! it means stand in one table, from which `rnic --help` and `rnic devices -v` are made. A program
-//! may change its environment until a setting is first used; whoever uses one often keeps it.
+//! may change its environment until a setting is first used; code that uses one often keeps it.
 
 #![deny(unsafe_code)]
 

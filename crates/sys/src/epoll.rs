@@ -59,8 +59,8 @@ impl FdSet {
         )?)
     }
 
-    /// Waits until something happens to one of them, or the time is over. For who asks from
-    /// outside, never on the packet path.
+    /// Waits until something happens to one of them, or the time is over. For a thread that asks
+    /// from outside, never on the packet path.
     pub fn wait(&self, milliseconds: i32) {
         crate::wait_readable(&self.0, milliseconds);
     }

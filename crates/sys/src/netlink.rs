@@ -45,7 +45,7 @@ impl RouteEvents {
         }
     }
 
-    /// Throws away what was told, for whom it is enough that something has changed.
+    /// Throws away what was told, for a caller to whom it is enough that something has changed.
     pub fn drain(&self) {
         let mut buffer = [0; 64];
         while self.receive(&mut buffer).is_some() {}

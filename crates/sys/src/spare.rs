@@ -19,8 +19,8 @@ pub fn keep_spare() {
 }
 
 /// Runs `needy`, which needs one descriptor for a moment, with the spare one free. `None`: there is
-/// none; whoever has no descriptor left cannot be helped while another thread is (nor in a child
-/// that was forked then).
+/// none; a process that has no descriptor left cannot be helped while another thread is (nor in a
+/// child that was forked then).
 pub fn with_spare<T>(needy: impl FnOnce() -> T) -> Option<T> {
     let mut spare = match SPARE.try_lock() {
         Ok(spare) => spare,

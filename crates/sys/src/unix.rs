@@ -30,7 +30,7 @@ pub fn listen(address: &Addr, kind: i32, backlog: i32) -> io::Result<Fd> {
 pub enum Accepted {
     /// Somebody.
     Connection(Fd),
-    /// Somebody, for whom there was no descriptor: the connection is closed. Else who came would
+    /// A process, for which there was no descriptor: the connection is closed. Else it would
     /// believe to have been heard, and keep the socket readable.
     Refused,
     /// Nobody.

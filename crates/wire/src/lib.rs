@@ -6,7 +6,7 @@
 //! A packet is decoded in two steps. [`Bth::parse`] needs the first twelve bytes and says which
 //! queue pair the packet is for; [`Packet::parse`] then reads the extension headers that the opcode
 //! asks for and finds the payload. Both take the bytes from the first byte of the BTH up to the
-//! last pad byte: whoever receives the packet checks and cuts off the ICRC first ([`check`],
+//! last pad byte: the receiver of the packet checks and cuts off the ICRC first ([`check`],
 //! [`IcrcContext::check`]).
 //!
 //! # Panics

@@ -92,8 +92,8 @@ impl Service {
 }
 
 impl Opcode {
-    /// The congestion notification packet. It has no [`Operation`]; whoever handles it compares the
-    /// opcode.
+    /// The congestion notification packet. It has no [`Operation`]; code that handles it compares
+    /// the opcode.
     pub const CNP: Opcode = Opcode(0x81);
 
     /// The opcode of `operation` over `service`, also where the specification defines none.

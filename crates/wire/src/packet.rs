@@ -33,8 +33,8 @@ pub struct Packet<'a> {
 pub enum Payload<'a> {
     /// Its bytes.
     Here(&'a [u8]),
-    /// It came by memory and still lies there: bytes `from..from + len` of the packet, counted from
-    /// its BTH. Whoever handed the packet over can say more.
+    /// It came through shared memory and still lies there: bytes `from..from + len` of the packet,
+    /// counted from its BTH. The code that handed the packet over can say more.
     Detached {
         /// Where in the packet it begins.
         from: usize,

@@ -23,13 +23,13 @@ pub struct Errno(pub c_int);
 enum Kind {
     /// It wanted what it cannot have.
     Refused,
-    /// It goes on after something else failed, if anything has: NULL in place of an object that
+    /// It goes on after something else failed, if anything has: NULL instead of an object that
     /// could not be made, an object still in use at its end. Not what `rnic run` is to name if
     /// there is a refusal before it.
     Consequence,
     /// It got an answer: a table has ended, a peer has rejected. The call was as it should be.
     Answer,
-    /// It was said by whoever has the words, or is nobody's business.
+    /// It was said by the code that has the words, or is nobody's business.
     Said,
 }
 

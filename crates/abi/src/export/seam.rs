@@ -4,7 +4,7 @@
 //! verb reports failure. All of them also set `errno`, and [`Verb`] says in words what failed. A
 //! panic is a bug of ours; it is reported as EIO and never unwinds into C.
 //!
-//! Without memory Rust aborts, unless it has the allocator of [`rnic_nic::reserve`] and whoever
+//! Without memory Rust aborts, unless it has the allocator of [`rnic_nic::reserve`] and code that
 //! makes an object asks there: verbs that do are run by [`Verb::makes`] and its like.
 
 use core::ffi::{c_int, c_uint};

@@ -145,8 +145,8 @@ pub unsafe fn open_in_child(context: *mut ibv_context, object: &ContextObject) -
     Ok(object.opened.add(&open, Opened::new(nic)))
 }
 
-/// Waits until nobody takes an asynchronous event of the context in between: whoever took one has
-/// counted it then.
+/// Waits until nobody takes an asynchronous event of the context in between: a thread that took one
+/// has counted it then.
 ///
 /// # Safety
 /// As [`from_c`].

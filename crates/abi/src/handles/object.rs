@@ -78,7 +78,7 @@ pub unsafe fn wait_for_acks(
     }
 }
 
-/// Adds to an acknowledgement counter and wakes whoever waits in [`wait_for_acks`].
+/// Adds to an acknowledgement counter and wakes the threads that wait in [`wait_for_acks`].
 ///
 /// # Safety
 /// The pointers are those of one live C object, initialised.

@@ -284,8 +284,8 @@ unsafe fn copy_address(
     if from.is_null() || bytes > size_of::<libc::sockaddr_storage>() {
         return Err(EINVAL.because(format!("an address of {bytes} bytes is at {from:?}")));
     }
-    // Room for every family, so that whoever reads it as one of them finds zeros behind a short
-    // one.
+    // Room for every family, so that a program that reads it as one of them finds zeros behind a
+    // short one.
     let room = allocate(size_of::<libc::sockaddr_storage>())?;
     // SAFETY: that many bytes there by contract; no more than the fresh memory has.
     unsafe { std::ptr::copy_nonoverlapping(from.cast(), room.cast::<u8>(), bytes) };

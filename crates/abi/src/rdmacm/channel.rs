@@ -13,7 +13,7 @@ use crate::export::symbols::export;
 use crate::handles::context::explain;
 use crate::system::fork::{self, Lock};
 
-/// An event channel. Ids hold a share in theirs, and so does whoever waits for its events.
+/// An event channel. Ids hold a share in theirs, and so does a thread that waits for its events.
 #[repr(C)]
 pub struct ChannelObject {
     c: UnsafeCell<rdma_event_channel>,

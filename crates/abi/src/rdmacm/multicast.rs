@@ -105,7 +105,7 @@ fn join(id: &IdObject, addr: SocketAddr, send_only: bool, context: *mut c_void) 
     });
     // Before its event can come.
     id.state().groups.push(Arc::clone(&group));
-    // Whoever gets the event and leaves at once has to find the membership.
+    // A thread that gets the event and leaves at once has to find the membership.
     let mut state = group.state();
     let joined = id.nic().join_multicast(addr, send_only, group.mark);
     let outcome = joined.map(|membership| state.membership = Some(membership));

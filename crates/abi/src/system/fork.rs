@@ -56,8 +56,8 @@ thread_local! {
 
 extern "C" fn prepare() {
     seam::quiet(|| {
-        // In a signal's handler: whoever has these locks may be waiting for what the interrupted
-        // thread has.
+        // In a signal's handler: a thread that has these locks may be waiting for what the
+        // interrupted thread has.
         if rnic_nic::forks_within() {
             return Ok(());
         }

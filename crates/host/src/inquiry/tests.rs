@@ -1,4 +1,4 @@
-//! Who answers is heard to the end, and nobody can keep the asker.
+//! A process that answers is heard to the end, and none can keep the asker.
 
 use super::*;
 use crate::peers::{Heard as Said, PeerId, Peers};

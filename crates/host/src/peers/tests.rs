@@ -150,7 +150,7 @@ fn small_messages_are_counted_with_what_it_takes_to_keep_them() {
     let said = (0..)
         .take_while(|_| b.say(to_a, b"x", vec![null()]).is_ok())
         .count();
-    // Those in the socket count for whoever sent them, by the kernel.
+    // Those in the socket count for the process that sent them, by the kernel.
     assert!(said < 2 * QUEUE / FD_COST, "{said} descriptors kept");
 }
 
@@ -198,10 +198,11 @@ fn who_comes_while_there_is_no_descriptor_is_refused_and_later_ones_are_heard() 
     assert!(!a.has_peers());
     assert!(
         !sys::wait_readable(&a.set, 0),
-        "whoever waits for it would spin"
+        "a thread that waits for it would spin"
     );
     assert_eq!(hear(&mut b, 1), [(from, None, 0)], "refused, and told so");
-    // Not even the spare one, which another thread uses: whoever comes waits, and nobody spins.
+    // Not even the spare one, which another thread uses: a process that comes waits, and none
+    // spins.
     drop(all);
     let from = place.connect(&mut b, 7);
     let all = rnic_skip::all_descriptors();

@@ -1,4 +1,4 @@
-//! Who has which ports: for words about a failure, where time does not matter.
+//! Which process has which ports: for words about a failure, where time does not matter.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ impl PortUse {
 }
 
 impl Ports {
-    /// Who has a port now, at whatever address.
+    /// The processes that have a port now, at whatever address.
     pub fn holders(&self, service: u64) -> Vec<PortUse> {
         let Ok(service) = u32::try_from(service) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! One claim as it stands in the table, and the rules of who may stand beside whom.
+//! One claim as it stands in the table, and the rules of which claims may stand beside each other.
 //!
 //! The rules are those of Linux's RDMA CM (drivers/infiniband/core/cma.c, `cma_check_port`), but
 //! for loopback: Linux takes its addresses for wildcards, since no RDMA device has them. Here `lo`
@@ -26,7 +26,7 @@ pub(super) struct Slot {
     pub scope: u32,
     /// First QPN range of the owner.
     pub owner: u16,
-    /// Others who say the same may have the port too, until somebody listens.
+    /// Others that say the same may have the port too, until somebody listens.
     pub reuse: bool,
     /// Keeps to its address family.
     pub af_only: bool,

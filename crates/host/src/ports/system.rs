@@ -18,7 +18,7 @@ pub(super) struct System(Option<(Instant, Settings)>);
 /// The settings of this network namespace.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// Ports that are given to who does not name one.
+    /// Ports that are given to a program that does not name one.
     pub ephemeral: RangeInclusive<u16>,
     /// The first port that needs no privilege.
     pub unprivileged: u32,

@@ -46,7 +46,7 @@ impl Process {
         loop {
             let claim = self.ports.bind(PortSpace::Tcp, addr, flags);
             match claim.map_err(|e| e.raw_os_error().unwrap()) {
-                // Whoever has it goes on soon.
+                // The process that has it goes on soon.
                 Err(libc::EBUSY) => std::thread::yield_now(),
                 done => return done,
             }
@@ -448,7 +448,7 @@ fn a_spoilt_file_is_no_disaster() {
         std::fs::write(&path, &spoilt).unwrap();
         assert_eq!(a.listener("10.0.0.1:7471"), None);
         a.ports.purge(a.range).unwrap();
-        // It is not taken for another's: whoever listens is in the table again.
+        // It is not taken for another's: a process that listens is in the table again.
         claim.listen().unwrap();
         assert_eq!(a.listener("10.0.0.1:7471"), Some(a.range));
         let b = Process::start(&folder);
@@ -460,7 +460,7 @@ fn a_spoilt_file_is_no_disaster() {
         assert_eq!(std::fs::metadata(&path).unwrap().len(), FILE_LEN as u64);
         drop(b.bind("10.0.0.1:0").unwrap());
     }
-    // Removed: who has it open goes on, who comes makes a new one.
+    // Removed: a process that has it open goes on, one that comes makes a new one.
     std::fs::remove_file(&path).unwrap();
     let claim = a.bind("10.0.0.1:7471").unwrap();
     assert!(Process::start(&folder).bind("10.0.0.1:7472").is_ok());
@@ -570,8 +570,8 @@ proptest! {
     }
 }
 
-/// Who reads why a request was refused learns which ports do listen, and who has the port that is
-/// taken.
+/// The words why a request was refused say which ports do listen, and which process has the port
+/// that is taken.
 #[test]
 fn a_census_shows_the_living_and_their_ports() {
     let folder = Folder::new();

@@ -64,7 +64,7 @@ fn of_who_is_gone_nothing_is_said() {
         }
         drop(gone);
         assert_eq!(asks(&asking, 5, "10.0.0.1:40000"), None);
-        // Nor is anything left for who has the range next.
+        // Nor is anything left for the process that has the range next.
         let next = SourcePorts::open(&registry).unwrap();
         next.add_range(5).unwrap();
         assert_eq!(asks(&asking, 5, "10.0.0.1:40000"), Some(false));

@@ -388,8 +388,8 @@ impl<L: Link> Link for Faults<L> {
         self.inner.adopt(message);
     }
 
-    fn received_by_memory(&self) -> u64 {
-        self.inner.received_by_memory()
+    fn received_by_xdp(&self) -> u64 {
+        self.inner.received_by_xdp()
     }
 
     fn overrun(&self) -> u64 {

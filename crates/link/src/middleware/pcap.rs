@@ -32,7 +32,7 @@ const SNAP_LEN: u32 = 262_144;
 const HEADER_LEN: usize = 24;
 /// Records are written out when so many bytes of them wait, and at the end of every call.
 const WRITE_AT: usize = 256 * 1024;
-/// How long who opens the file waits for others who do.
+/// How long a process that opens the file waits for others that do.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 fn file_header() -> [u8; HEADER_LEN] {
@@ -67,7 +67,7 @@ impl Capture {
             CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let file =
             sys::open_at_following(&name, libc::O_RDWR | libc::O_CREAT | libc::O_APPEND, 0o644)?;
-        // Held for two calls by everyone who opens it.
+        // Held for two calls by each process that opens it.
         let start = Instant::now();
         while !sys::try_lock_file(&file)? {
             if start.elapsed() >= patience {
@@ -229,7 +229,7 @@ impl<L: Link> Pcap<L> {
             };
             let header = match sender.check(packet, train.ids, k, now_ms) {
                 Ok(header) => header,
-                // With this one its ICRC is wrong for who reads the capture, too.
+                // With this one its ICRC is wrong in the capture, too.
                 Err(_) => train.ids.of(k).unwrap_or(likely),
             };
             self.capture.received(&flow, header, packet);
@@ -254,8 +254,8 @@ impl<L: Link> Link for Pcap<L> {
         self.inner.send(batch, now_ns, counters);
     }
 
-    fn received_by_memory(&self) -> u64 {
-        self.inner.received_by_memory()
+    fn received_by_xdp(&self) -> u64 {
+        self.inner.received_by_xdp()
     }
 
     fn overrun(&self) -> u64 {
@@ -285,7 +285,7 @@ impl<L: Link> Link for Pcap<L> {
 
     fn adopt(&mut self, message: &[u8]) {
         for (train, capture, packets) in handover::records(message) {
-            // Whom it came to may share the file, and has put it there.
+            // The process that it came to may share the file, and has put it there.
             if capture != self.capture.number {
                 self.received(&train, packets);
             }

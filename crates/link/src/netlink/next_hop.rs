@@ -1,4 +1,4 @@
-//! Questions to rtnetlink(7): over which neighbour a route leads, and whether he is known. Needs no
+//! Questions to rtnetlink(7): over which neighbour a route leads, and whether it is known. Needs no
 //! privilege.
 
 use std::io;
@@ -37,7 +37,7 @@ const NUD_LASTING: u16 = 0x40 | 0x80;
 const RTN_LOCAL: u8 = 2;
 /// `struct rtmsg` and `struct ndmsg`.
 const BODY_LEN: usize = 12;
-/// All that a next hop, or what is known of him, depends on (`RTNLGRP_`): links, neighbours,
+/// All that a next hop, or what is known of it, depends on (`RTNLGRP_`): links, neighbours,
 /// addresses, routes and rules of both families, and next hops that routes refer to.
 pub(crate) const GROUPS: [u32; 9] = [1, 3, 5, 7, 8, 9, 11, 19, 32];
 
@@ -63,16 +63,16 @@ impl NextHop {
 /// What the kernel knows of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// It knows where he is.
+    /// The kernel knows where it is.
     Known {
-        /// His hardware address; `None`: he has none, or none of Ethernet's.
+        /// Its hardware address; `None`: it has none, or none of Ethernet's.
         mac: Option<[u8; 6]>,
-        /// He was set by hand, or needs no question, so nobody asks whether he is still there.
+        /// It was set by hand, or needs no question, so nobody asks whether it is still there.
         lasting: bool,
     },
-    /// He is being looked for, or was not found.
+    /// It is being looked for, or was not found.
     Sought,
-    /// It has never heard of him, or does not say.
+    /// The kernel has never heard of it, or does not say.
     Unheard,
 }
 
@@ -205,9 +205,9 @@ pub fn neighbour(hop: &NextHop) -> Neighbour {
     }
 }
 
-/// Tells the kernel that a neighbour is in use, so that it looks for him, or makes sure of him, as
+/// Tells the kernel that a neighbour is in use, so that it looks for it, or makes sure of it, as
 /// it does of those that it sends to itself. Not for one that is [lasting](Neighbour::Known): since
-/// Linux 5.16 that ends his being so. Takes CAP_NET_ADMIN.
+/// Linux 5.16 that ends its being so. Takes CAP_NET_ADMIN.
 pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
     let mut body = neighbour_body(hop);
     // ndm_flags

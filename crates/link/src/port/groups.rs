@@ -4,8 +4,9 @@
 //! a host is a member of an IPv4 group, kernels of today (seen on Linux 6.18) find that one early
 //! and then choose anew among its SO_REUSEPORT group, which knows nothing of members: the one copy
 //! may reach any process, and be lost with it if that one ends. So no socket of ours is a group's
-//! only member: beside it is a [`Companion`], which gets nothing. Where there can be none, who gets
-//! a packet without being a member hands it to all others. IPv6 has no such early look.
+//! only member: beside it is a [`Companion`], which gets nothing. Where there can be none, the
+//! process that gets a packet without being a member hands it to all others. IPv6 has no such early
+//! look.
 
 use std::collections::HashMap;
 use std::io;

@@ -53,9 +53,9 @@ pub(super) fn is_for_us(
         counters.rx_bad_mad += 1;
         return false;
     };
-    // Who handed it over has looked. If its addressee is gone since, this process is as good as
-    // any; but of several links of a process only the first takes it, and what is for all comes
-    // there, too.
+    // The process that handed it over has looked. If its addressee is gone since, this process is
+    // as good as any; but of several links of a process only the first takes it, and what is for
+    // all comes there, too.
     let Origin::Port { now_ns } = origin else {
         return membership.first_link().is_none();
     };

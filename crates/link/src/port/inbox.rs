@@ -44,8 +44,9 @@ pub(super) struct Rest {
     message_end: Option<usize>,
 }
 
-/// While nothing comes through the hand-over socket, it is looked at in every so many calls: who
-/// sleeps waits for its descriptors, and this is only for when that thread does not get a core.
+/// While nothing comes through the hand-over socket, it is looked at in every so many calls: a
+/// thread that sleeps waits for its descriptors, and this is only for when that thread does not get
+/// a core.
 const HANDOVER_EVERY: u32 = 4096;
 
 impl Default for Inbox {

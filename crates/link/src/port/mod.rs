@@ -173,7 +173,7 @@ impl RoceLink {
         }
     }
 
-    /// Whose packets from addresses of this host are.
+    /// Says which process packets from addresses of this host come from.
     pub fn source_ports(&self) -> Option<Arc<SourcePorts>> {
         let live = self.live.as_ref()?;
         Some(live.membership.source_ports().clone())
@@ -197,7 +197,7 @@ impl RoceLink {
     pub fn counters(&self) -> LinkCounters {
         let mut counters = self.counters;
         if let Some(live) = &self.live {
-            counters.rx_xdp_packets += live.link.received_by_memory();
+            counters.rx_xdp_packets += live.link.received_by_xdp();
             if let Some(shm) = &live.shm {
                 shm.cma_counters().add_to(&mut counters);
             }

@@ -39,7 +39,7 @@ pub(super) struct Paths {
 const PLACE_BITS: u32 = 20;
 
 impl Paths {
-    /// Whose sockets are noted there.
+    /// Sockets are noted there as this process's.
     pub(super) fn noted_in(source_ports: Arc<SourcePorts>) -> Paths {
         Paths {
             sockets: TxSockets::noted_in(source_ports),

@@ -1,4 +1,4 @@
-//! A look that costs little, for who polls: in memory, or at the socket alone.
+//! A look that costs little, for a thread that polls: in memory, or at the socket alone.
 
 use super::RoceLink;
 use crate::shm::ShmPath;

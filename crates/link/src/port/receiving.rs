@@ -84,8 +84,8 @@ impl RoceLink {
             .is_some_and(ShmPath::fall_asleep)
     }
 
-    /// For who slept on descriptors and says which are readable: who woke this process is noted,
-    /// and a socket without packets is not looked at soon.
+    /// For a thread that slept on descriptors and says which are readable: what woke this process
+    /// is noted, and a socket without packets is not looked at soon.
     pub fn woken(&mut self, now_ns: u64, rx_readable: bool, wake_readable: bool) {
         let Some(live) = &mut self.live else { return };
         if wake_readable && let Some(shm) = &mut live.shm {

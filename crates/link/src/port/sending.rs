@@ -310,9 +310,9 @@ impl RoceLink {
         most
     }
 
-    /// Takes a short packet, BTH to last pad byte: by memory it leaves at once, by a socket with
-    /// the next `flush`. False: there is no room, or it is one for [`packet`](RoceLink::packet),
-    /// and nothing was done.
+    /// Takes a short packet, BTH to last pad byte: through shared memory it leaves at once, by a
+    /// socket with the next `flush`. False: there is no room, or it is one for
+    /// [`packet`](RoceLink::packet), and nothing was done.
     #[inline(always)]
     pub fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
         let Some(live) = &mut self.live else {
@@ -334,8 +334,9 @@ impl RoceLink {
         }
     }
 
-    /// Another short packet follows right behind the next one: by memory its receiver is woken once
-    /// for both, at the latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the caller owes.
+    /// Another short packet follows right behind the next one: through shared memory its receiver
+    /// is woken once for both, at the latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the
+    /// caller owes.
     pub fn expect_another(&mut self, follows: bool) {
         let live = self.live.as_mut();
         if let Some(shm) = live.and_then(|live| live.shm.as_mut()) {

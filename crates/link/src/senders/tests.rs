@@ -98,8 +98,8 @@ fn garbage_displaces_nobody() {
     }
 }
 
-/// Forged addresses with right ICRCs displace who was silent longest, and take no more memory than
-/// there is.
+/// Forged addresses with right ICRCs displace the sender that was silent longest, and take no more
+/// memory than there is.
 #[test]
 fn forged_addresses_take_bounded_memory() {
     let mut senders = Senders::default();

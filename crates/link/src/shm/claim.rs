@@ -2,10 +2,10 @@
 //! had.
 //!
 //! Before memory may change that unacknowledged packets refer to, the producer lets the count go on
-//! ([`withdraw`]). The consumer looks at it after it has copied ([`stands`]). Who copied a byte
-//! that was stored after the withdrawal then sees the withdrawal, too, since both sides have a full
-//! fence in between; and then the packet counts as lost. Loom runs all interleavings:
-//! `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::claim`.
+//! ([`withdraw`]). The consumer looks at it after it has copied ([`stands`]). A consumer that
+//! copied a byte that was stored after the withdrawal then sees the withdrawal, too, since both
+//! sides have a full fence in between; and then the packet counts as lost. Loom runs all
+//! interleavings: `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::claim`.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -6,7 +6,7 @@ use super::by_value::ByValue;
 /// Of a packet in a budget of packets, beside itself, so many bytes count as another one.
 const PACKET: usize = 4096;
 
-/// Where the payload of a packet is that came by memory without it.
+/// Where the payload of a packet is that came through shared memory without it.
 #[derive(Clone, Copy, Debug)]
 pub enum Detached<'a> {
     /// In the memory of the producer.

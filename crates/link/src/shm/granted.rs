@@ -144,8 +144,8 @@ impl Granted {
         self.held.insert(place, grant.name);
     }
 
-    /// There is to be another grant in that place. Whoever takes back the one that is there still
-    /// has to wait for its copy.
+    /// There is to be another grant in that place. A thread that takes back the one that is there
+    /// still has to wait for its copy.
     fn displace(&mut self, place: u16) {
         self.table.take(place);
         let turn = self.table.under_way();
@@ -194,7 +194,7 @@ impl Granted {
     }
 
     /// Grants nothing any more, nor keeps the connection (`gone`: it was closed by the other side).
-    /// True: a copy is under way, so it has to be kept for those who ask.
+    /// True: a copy is under way, so it has to be kept for those that ask.
     pub(super) fn shut(&mut self, gone: bool) -> bool {
         self.table.shut();
         self.writer.connection = None;

@@ -30,7 +30,7 @@ use super::claim::{self, Claim, Word};
 use rnic_sys::Fd;
 use rnic_sys::segment::Words;
 
-/// Whom a grant is for, and what it is about.
+/// What a grant is for, and what it is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GrantName {
     /// The queue pair that asks.
@@ -44,9 +44,9 @@ pub struct GrantName {
 /// A whole RDMA WRITE or READ, as it would be asked for by packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks whom, under which key.
+    /// Which queue pair asks which, under which key.
     pub name: GrantName,
-    /// The path MTU of who asks.
+    /// The path MTU of the queue pair that asks.
     pub mtu: PathMtu,
     /// Where it begins.
     pub va: u64,
@@ -71,7 +71,7 @@ impl Request {
 /// What may be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// For whom.
+    /// What it is for.
     pub name: GrantName,
     /// The path MTU of the queue pair that grants it.
     pub mtu: PathMtu,
@@ -110,7 +110,7 @@ impl Grant {
 const LINE: usize = 64;
 /// The producer's word: odd while a copy is under way.
 const BUSY_AT: usize = 0;
-/// The consumer's words: it grants nothing any more; who it is, and that it has said so.
+/// The consumer's words: it grants nothing any more; which process it is, and that it has said so.
 const SHUT_AT: usize = LINE;
 const NONCE_AT: usize = LINE + 8;
 const READY_AT: usize = LINE + 32;
@@ -118,7 +118,7 @@ const READY_AT: usize = LINE + 32;
 const REFERENCES_AT: usize = LINE + 40;
 /// The consumer's word: what payload by value may [cost](super::costs) the producer.
 const BY_VALUE_LIMIT_AT: usize = LINE + 48;
-/// The producer's words: who it is.
+/// The producer's words: which process it is.
 const INTRODUCTION_AT: usize = 2 * LINE;
 const GRANTS_AT: usize = 4096;
 /// Grants; in the place of one that does not fit any more it may be asked for anew.
@@ -132,7 +132,7 @@ const COUNTS: usize = 4096;
 /// Bytes of a grant table.
 pub(super) const LEN: usize = COUNTS_AT + COUNTS * 8;
 
-/// The words of a grant: which, for whom, what.
+/// The words of a grant: which, for which queue pairs, what.
 const TAG: usize = 0;
 const QPNS: usize = 8;
 const IOVA: usize = 16;
@@ -209,7 +209,7 @@ impl GrantTable {
         self.word(GRANTS_AT + usize::from(place) % PLACES * LINE + word)
     }
 
-    /// Consumer: says who it is.
+    /// Consumer: says which process it is.
     pub(super) fn welcome(&self, nonce: Nonce) {
         let words = [nonce.at, nonce.value[0], nonce.value[1]];
         for (i, value) in words.into_iter().enumerate() {
@@ -218,7 +218,7 @@ impl GrantTable {
         Word::store(self.word(READY_AT), 1);
     }
 
-    /// Producer: who the consumer says it is, once it has.
+    /// Producer: which process the consumer says it is, once it has.
     pub(super) fn nonce(&self) -> Option<Nonce> {
         let said = Word::load(self.word(READY_AT)) == 1;
         let word = |i: usize| Word::load(self.word(NONCE_AT + 8 * i));
@@ -228,7 +228,7 @@ impl GrantTable {
         })
     }
 
-    /// Producer, before the consumer has the grant table: says who it is.
+    /// Producer, before the consumer has the grant table: says which process it is.
     pub(super) fn introduce(&self, nonce: Nonce) {
         let words = [nonce.at, nonce.value[0], nonce.value[1]];
         for (i, value) in words.into_iter().enumerate() {
@@ -236,7 +236,7 @@ impl GrantTable {
         }
     }
 
-    /// Consumer: who the producer says it is, if it has.
+    /// Consumer: which process the producer says it is, if it has.
     pub(super) fn introduction(&self) -> Option<Nonce> {
         let word = |i: usize| Word::load(self.word(INTRODUCTION_AT + 8 * i));
         let at = word(0);

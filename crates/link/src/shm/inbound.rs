@@ -18,8 +18,8 @@ use crate::LinkCounters;
 use rnic_sys::process::Span;
 use rnic_sys::{self as sys, Accepted, Fd, FdSet};
 
-/// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not
-/// look.
+/// A ring without packets for so long is cold: it is looked at only in turn, and wakes a thread
+/// that does not look.
 const COOL_NS: u64 = 10_000_000;
 /// Most connections that have brought no ring yet.
 const SILENT: usize = 64;
@@ -120,7 +120,7 @@ impl Inbounds {
         Some(())
     }
 
-    /// Whoever adds it looks at it soon.
+    /// The thread that adds it looks at it soon.
     fn add(
         &mut self,
         name: u64,
@@ -158,7 +158,8 @@ impl Inbounds {
         self.rings.insert(0, ring);
     }
 
-    /// Accepts who came. False: there is no descriptor, and the listener stays readable.
+    /// Accepts the processes that came. False: there is no descriptor, and the listener stays
+    /// readable.
     pub(super) fn accept(&mut self, listener: &Fd, counters: &mut LinkCounters) -> bool {
         for _ in 0..=RINGS {
             let connection = match sys::accept(listener) {
@@ -174,7 +175,7 @@ impl Inbounds {
             }
             // A ring comes with the connection or right behind it, and packets may be in it by now.
             self.meet(self.names, connection, counters);
-            // Who brings none for long is not waited for.
+            // A process that brings none for long is not waited for.
             if self.silent.len() > SILENT {
                 let (_, oldest) = self.silent.remove(0);
                 self.set.remove(&oldest);

@@ -1,11 +1,11 @@
 //! How a producer gets its ring to the consumer.
 //!
-//! Each process listens at `host.<number>` beside its [hand-over socket](rnic_host::handover). Who
-//! opens a path to it connects there and sends one message with the file of the ring; both are done
-//! before anybody has to accept, so nobody waits for a peer, which may be busy or stopped, or may
-//! be setting up its own ring to us at this moment. What is in the ring waits there until it is
-//! accepted. The connection stays: a byte in it wakes the consumer ([`super::wake`]), and its end
-//! says that the other process is gone, however it went.
+//! Each process listens at `host.<number>` beside its [hand-over socket](rnic_host::handover). A
+//! process that opens a path to it connects there and sends one message with the file of the ring;
+//! both are done before anybody has to accept, so nobody waits for a peer, which may be busy or
+//! stopped, or may be setting up its own ring to us at this moment. What is in the ring waits there
+//! until it is accepted. The connection stays: a byte in it wakes the consumer ([`super::wake`]),
+//! and its end says that the other process is gone, however it went.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -79,7 +79,7 @@ pub(super) fn meet(connection: &Fd) -> Met {
         }
         Ok(Some(1..)) => Met::Wrong,
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Met::NotYet,
-        // Of who was killed meanwhile. What was cut short lacks files that there were no
+        // Of a process that was killed meanwhile. What was cut short lacks files that there were no
         // descriptors for.
         _ => Met::Nothing,
     }

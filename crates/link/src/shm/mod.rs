@@ -9,7 +9,7 @@
 //! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that runs and
 //!   takes nothing for a second loses packets, as one does whose socket is full.
 //! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are
-//!   looked at in turn. Who does not look is woken ([`wake`]).
+//!   looked at in turn. A process that does not look is woken ([`wake`]).
 //! * **The other process is not trusted.** Bytes are copied before they are looked at
 //!   ([`rnic_sys::segment`]), lengths are bounded, addresses must be the host's, and QPNs this
 //!   process's. A ring that has nonsense in it is closed and counted; one whose process is gone is
@@ -124,7 +124,7 @@ pub(crate) struct ShmPath {
     listener: Fd,
     /// The listener, unless `starved`.
     listening: FdSet,
-    /// There was no descriptor for who came.
+    /// There was no descriptor for a process that came.
     starved: bool,
     out: Outbounds,
     inbound: Inbounds,
@@ -319,7 +319,7 @@ impl ShmPath {
         self.out.retract();
     }
 
-    /// Publishes what was built and wakes who has to be.
+    /// Publishes what was built and wakes the consumer if it has to be.
     #[inline]
     pub(crate) fn flush(&mut self, counters: &mut LinkCounters) {
         self.out.flush(counters);
@@ -360,8 +360,8 @@ impl ShmPath {
     /// New rings, those that wake this process, and those that are over. Takes system calls.
     pub(crate) fn attend(&mut self, counters: &mut LinkCounters) {
         if !self.starved && !self.inbound.accept(&self.listener, counters) {
-            // Whoever waits for it would spin for want of a descriptor: `maintain` has it looked at
-            // again.
+            // A thread that waits for it would spin for want of a descriptor: `maintain` has it
+            // looked at again.
             self.listening.remove(&self.listener);
             self.starved = true;
         }
@@ -395,7 +395,7 @@ impl ShmPath {
         self.inbound.has_left()
     }
 
-    /// Finds out which peers are gone. Who could not be taken may be, next time.
+    /// Finds out which peers are gone. A process that could not be taken may be, next time.
     pub(crate) fn maintain(&mut self) {
         self.out.maintain();
         if self.starved && self.listening.add(&self.listener, 0).is_ok() {

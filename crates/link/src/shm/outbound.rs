@@ -267,7 +267,7 @@ impl Outbounds {
             return Room::Gone;
         };
         // A consumer that has closed the ring takes nothing more from it, and does not say so to
-        // who need not wake him.
+        // a producer that need not wake it.
         let closed = now >= ring.look_at && {
             ring.look_at = now.saturating_add(LOOK_NS);
             ring.is_over()
@@ -389,8 +389,8 @@ impl Outbounds {
         self.pending = None;
     }
 
-    /// Publishes a short packet and wakes who has to be, if its ring has room and nothing else is
-    /// to be seen to. False: nothing was done, [`Outbounds::room`] sees to it.
+    /// Publishes a short packet and wakes the consumer if it has to be, if its ring has room and
+    /// nothing else is to be seen to. False: nothing was done, [`Outbounds::room`] sees to it.
     #[inline(always)]
     pub(super) fn send_short(
         &mut self,

@@ -281,8 +281,8 @@ impl Producer {
         self.segment.word(DATA_AT + at)
     }
 
-    /// The consumer is done with all that was published, and so is whoever it gave it to. (It may
-    /// be done, and not have said so yet.)
+    /// The consumer is done with all that was published, and so is the code that it gave it to. (It
+    /// may be done, and not have said so yet.)
     #[inline]
     pub(super) fn is_drained(&self) -> bool {
         self.segment.word(HEAD_AT).load(Ordering::Acquire) == self.tail
@@ -433,8 +433,8 @@ impl Consumer {
         self.is_empty()
     }
 
-    /// For who falls asleep over several: after it comes [`settle`], and then a look at each. True:
-    /// it was polled.
+    /// For a thread that falls asleep over several: after it comes [`settle`], and then a look at
+    /// each. True: it was polled.
     pub(super) fn raise(&mut self) -> bool {
         wake::raise(self.segment.flag(FLAG_AT));
         std::mem::take(&mut self.polling)

@@ -1,8 +1,8 @@
 //! When a producer has to wake the consumer.
 //!
 //! One flag per ring. The consumer sets it when it will not look at the ring by itself any more,
-//! and looks once more after that. The producer looks at the flag after each packet; who finds it
-//! set takes it down and wakes. So either the consumer has seen the packet, or the producer sees
+//! and looks once more after that. The producer looks at the flag after each packet; one that finds
+//! it set takes it down and wakes. So either the consumer has seen the packet, or the producer sees
 //! the flag: both put a full fence between their store and their look. Loom runs all interleavings:
 //! `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::wake`.
 //!
@@ -16,7 +16,8 @@
 //! the consumer has stopped, and goes the ordinary way. A producer whose kernel has no such
 //! barriers always does.
 //!
-//! Only the two processes of a ring can reach its flag, so whoever misuses it harms himself alone.
+//! Only the two processes of a ring can reach its flag, so a process that misuses it harms itself
+//! alone.
 
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 

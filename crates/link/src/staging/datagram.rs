@@ -39,8 +39,8 @@ pub trait Link: Send {
     /// received it for this one.
     fn adopt(&mut self, _message: &[u8]) {}
 
-    /// Packets that came by memory.
-    fn received_by_memory(&self) -> u64 {
+    /// Packets that came by AF_XDP.
+    fn received_by_xdp(&self) -> u64 {
         0
     }
 
@@ -60,7 +60,7 @@ pub trait Link: Send {
         false
     }
 
-    /// Packets came by memory lately, and none is there.
+    /// Packets came by AF_XDP lately, and none is there.
     fn is_still(&self) -> bool {
         false
     }
@@ -84,8 +84,8 @@ impl<L: Link + ?Sized> Link for Box<L> {
     fn adopt(&mut self, message: &[u8]) {
         (**self).adopt(message);
     }
-    fn received_by_memory(&self) -> u64 {
-        (**self).received_by_memory()
+    fn received_by_xdp(&self) -> u64 {
+        (**self).received_by_xdp()
     }
     fn overrun(&self) -> u64 {
         (**self).overrun()

@@ -1,4 +1,4 @@
-//! The receiving socket, and who has it when we cannot.
+//! The receiving socket, and which process has it when we cannot.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -237,7 +237,7 @@ fn what_a_socket_does_not_take_for_long_is_lost() {
     }
     assert_eq!((counters.tx_packets, counters.tx_errors), (0, waiting));
     assert!(trials < 2000, "pauses grow");
-    assert!(!route.socket.is_full(), "whoever comes next may try");
+    assert!(!route.socket.is_full(), "the next packet may try");
     drop(far);
 }
 

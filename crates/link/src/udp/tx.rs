@@ -24,7 +24,7 @@ use rnic_sys::{self as sys, Addr, Fd};
 pub const PORTS: usize = 16;
 
 /// How long a socket stays when no route uses it any more: a receiver of this host may not have
-/// read yet what left through it, and then asks whose it was ([`SourcePorts`]).
+/// read yet what left through it, and then asks which process it came from ([`SourcePorts`]).
 const LINGER: Duration = Duration::from_secs(2);
 
 /// What sockets cannot share: local address, interface, traffic class, hop limit.
@@ -45,7 +45,7 @@ pub(crate) struct TxSockets {
 }
 
 impl TxSockets {
-    /// Whose ports are noted there.
+    /// Ports are noted there as this process's.
     pub(crate) fn noted_in(source_ports: Arc<SourcePorts>) -> TxSockets {
         TxSockets {
             kept: Vec::new(),

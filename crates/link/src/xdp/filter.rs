@@ -69,7 +69,7 @@ impl Filter {
 
     /// There is a path more. `is_new`: none went there.
     pub(crate) fn add_path(&mut self, route: &Route, is_new: bool) {
-        // Whoever is the first to go there has the neighbour looked for.
+        // The first path that goes there has the neighbour looked for.
         if is_new && route.may_pass_network_stack() {
             self.ways.look_for((route.flow.src, route.flow.dst));
         }
@@ -110,7 +110,7 @@ impl Filter {
         }
     }
 
-    /// The ways to peers, for who looks after them.
+    /// The ways to peers, for the thread that looks after them.
     pub(crate) fn ways(&self) -> &Arc<Ways> {
         &self.ways
     }

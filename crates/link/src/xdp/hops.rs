@@ -1,8 +1,8 @@
 //! To which Ethernet address of which interface packets to a peer go: what is said of the
-//! [way](super::ways) to him.
+//! [way](super::ways) to it.
 //!
 //! What the kernel still has to send for an unknown neighbour may lie in another queue of the card
-//! than what leaves here once he is known, and would be overtaken. So packets to him go on by the
+//! than what leaves here once it is known, and would be overtaken. So packets to it go on by the
 //! kernel until there was a pause.
 
 use std::net::IpAddr;
@@ -109,8 +109,8 @@ impl Hops {
         *entry
     }
 
-    /// The interface from an address of this host to a peer, whoever has to send, as it was when
-    /// [asked for](Hops::of) the last time.
+    /// The interface from an address of this host to a peer, whichever path has to send, as it was
+    /// when [asked for](Hops::of) the last time.
     pub(super) fn interface(&self, src: IpAddr, dst: IpAddr) -> Option<usize> {
         let entry = self.entries[place_of(src, dst)].as_ref()?;
         entry.interface.filter(|_| entry.ends == (src, dst))
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::staging::path::tests::{route, spec};
 
-    /// Or its packets would go on to whom the address belonged before.
+    /// Or its packets would go on to the host that the address belonged to before.
     #[test]
     fn what_was_said_of_a_route_is_asked_for_again() {
         let (src, dst) = ("10.77.0.1", "10.77.0.2");
@@ -208,10 +208,10 @@ mod tests {
         };
         let mut entry = Entry::new(([10, 0, 0, 1].into(), [10, 0, 0, 2].into()));
         let start = 10 * PAUSE_NS;
-        // One who was known before anything was sent.
+        // One that was known before anything was sent.
         entry.look(start, known);
         assert!(entry.hop.is_some());
-        // One who was not.
+        // One that was not.
         entry.look(start, sought);
         assert_eq!((entry.hop, entry.interface), (None, Some(0)));
         entry.by_kernel = start;
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(entry.hop, None);
         entry.look(start + PAUSE_NS, known);
         assert!(entry.hop.is_some());
-        // Who stays known needs no pause.
+        // One that stays known needs no pause.
         entry.by_kernel = start + FRESH_NS;
         entry.look(start + FRESH_NS, known);
         assert!(entry.hop.is_some());

@@ -1,16 +1,16 @@
-//! Packets from and to other hosts past the kernel's network stack: AF_XDP, for who may
+//! Packets from and to other hosts past the kernel's network stack: AF_XDP, for a process that may
 //! (`RNIC_XDP=INTERFACE`).
 //!
 //! An eBPF program ([`program`]) in front of the interface takes the packets of this process's
 //! queue pairs, the kernel copies them to memory that it shares with the process ([`socket`]), or
 //! the card writes them there by itself, and a look at that memory is all that receiving takes.
-//! What leaves is written there with its Ethernet, IP and UDP headers, to whom the kernel's own
-//! tables say ([`ways`], [`hops`]). So neither the kernel's IP, UDP and sockets nor its firewall
-//! see any of it. Long rows of packets take a socket all the same, where the kernel sends them at
-//! once ([`rows`]).
+//! What leaves is written there with its Ethernet, IP and UDP headers, to the neighbour that the
+//! kernel's own tables say ([`ways`], [`hops`]). So neither the kernel's IP, UDP and sockets nor
+//! its firewall see any of it. Long rows of packets take a socket all the same, where the kernel
+//! sends them at once ([`rows`]).
 //!
 //! Everything that is not usual takes the sockets ([`crate::udp`]) as before, each packet for
-//! itself: other interfaces, QP 1, multicast, other processes of the host, a neighbour who is not
+//! itself: other interfaces, QP 1, multicast, other processes of the host, a neighbour that is not
 //! known yet. An interface has room for one process's program; the others' packets pass it. With
 //! the process its program goes.
 //!
@@ -57,22 +57,23 @@ use socket::{Frame, Socket};
 pub use spec::{XdpSpec, XdpSpecError};
 pub use ways::Ways;
 
-/// While packets come by memory, the socket is looked at in every so many calls that found none
+/// While packets come by AF_XDP, the UDP socket is looked at in every so many calls that found none
 /// there, and after so many trains without a look.
 const SOCKET_EVERY: u32 = 8;
-/// So many calls without packets after which they do not come by memory any more.
+/// So many calls without packets after which they do not come by AF_XDP any more.
 const IN_USE: u32 = 10_000;
 /// What a card did not take is offered to it again after this time.
 const AGAIN_NS: u64 = 50_000;
 /// After this time it is looked whether a driver is at work that said so.
 const AT_WORK_NS: u64 = 1_000_000;
 
-/// Whose turn it is to be received from: whoever always has something starves none of the others.
+/// Which ring's turn it is to be received from: one that always has something starves none of the
+/// others.
 #[derive(Debug, Default)]
 struct Turns {
     /// The ring that is looked at first.
     first: usize,
-    /// Trains by memory since the UDP socket was looked at.
+    /// Trains by AF_XDP since the UDP socket was looked at.
     trains: u32,
 }
 
@@ -96,7 +97,7 @@ impl Turns {
     }
 }
 
-/// The link by memory that the kernel shares, and by UDP for what does not take it.
+/// The link by AF_XDP, and by UDP for what does not take it.
 pub(crate) struct XdpLink {
     udp: UdpLink,
     interfaces: Vec<Interface>,
@@ -106,14 +107,14 @@ pub(crate) struct XdpLink {
     rows: Rows,
     /// A card did not take all that is in its ring: when to offer it again.
     again: Option<u64>,
-    /// All that is received from by memory: numbers of interfaces, and of their sockets.
+    /// All AF_XDP sockets that are received from: numbers of interfaces, and of their sockets.
     rings: Vec<(usize, usize)>,
     turns: Turns,
-    /// Of what came by memory.
+    /// Of what came by AF_XDP.
     headers: LastHeaders,
     /// Came out of the socket, and comes after what lies in the rings behind shut gates.
     held: Option<Held>,
-    /// Calls of `receive` since packets came by memory.
+    /// Calls of `receive` since packets came by AF_XDP.
     idle: u32,
     received: u64,
     default_hop_limits: [u8; 2],
@@ -189,7 +190,7 @@ pub(crate) fn open(
 }
 
 impl XdpLink {
-    /// Where packets of a run go by memory; `None`: the kernel has them.
+    /// Where packets of a run go by AF_XDP; `None`: the kernel has them.
     #[inline]
     fn hop(&mut self, run: &Run, now: u64) -> Option<Hop> {
         let route = run.route.as_ref()?;
@@ -273,7 +274,7 @@ impl XdpLink {
         true
     }
 
-    /// Sends a run by memory; if there is no room it waits.
+    /// Sends a run by AF_XDP; if there is no room it waits.
     fn send_run(
         &mut self,
         run: &Run,
@@ -571,7 +572,7 @@ impl Link for XdpLink {
         timeouts.into_iter().flatten().min()
     }
 
-    fn received_by_memory(&self) -> u64 {
+    fn received_by_xdp(&self) -> u64 {
         self.received
     }
 

@@ -256,7 +256,8 @@ impl Socket {
 
     /// Wakes a driver that ran out of frames. While the card has some left it takes more at the
     /// next packet by itself, so it is only woken where there may be no next one. It says so after
-    /// it looked for the last time, so whoever took all before that looks again when nothing came.
+    /// it looked for the last time, so a thread that took all before that looks again when nothing
+    /// came.
     #[inline]
     pub(super) fn refill(&self) {
         if !self.zero_copy {
@@ -361,8 +362,8 @@ impl Socket {
         if self.to_send.untaken() == 0 {
             return Ok((0, true));
         }
-        // Between what was put in and the flag: whoever goes to sleep sets the flag and looks at
-        // the ring once more.
+        // Between what was put in and the flag: a side that goes to sleep sets the flag and looks
+        // at the ring once more.
         fence(Ordering::SeqCst);
         if !self.to_send.needs_wakeup() {
             return Ok((0, false));

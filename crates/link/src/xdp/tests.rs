@@ -164,7 +164,7 @@ fn no_path_within_the_host_takes_anything() {
         assert_eq!(filter.addresses.get(&of(end)), Some(&users(0, 1)), "{end}");
         assert_eq!(filter.addresses[&of(end)].of(), Use::Within);
     }
-    // Who also talks to others is reached by them.
+    // A host that also talks to others is reached by them.
     filter.add_path(&out, false);
     assert_eq!(filter.addresses[&of(a)].of(), Use::Outside);
     assert_eq!(filter.addresses[&of(b)].of(), Use::Within);
@@ -174,7 +174,7 @@ fn no_path_within_the_host_takes_anything() {
     assert!(filter.addresses.is_empty());
 }
 
-/// Peers of this host, peers whom no route leads to, and whatever is not over one of the interfaces
+/// Peers of this host, peers that no route leads to, and whatever is not over one of the interfaces
 /// are left to the kernel, at any time and however many they are.
 #[test]
 fn who_is_not_over_an_interface_is_the_kernels() {

@@ -1,11 +1,11 @@
 //! What the kernel says of the ways to peers, known before a packet needs it.
 //!
-//! A question to the kernel takes longer than most messages, and may wait for whoever changes the
-//! tables. So a way is asked for when a path is made. From then on a socket tells that routes,
-//! neighbours or interfaces have changed, and whoever looks after that ([`Ways::tend`]) asks anew,
-//! beside the packets. He also tells the kernel now and then that the neighbour is wanted, as it
-//! sees none of the packets that leave past its stack: it would take him for unused, and never ask
-//! whether he is still there.
+//! A question to the kernel takes longer than most messages, and may wait for a process that
+//! changes the tables. So a way is asked for when a path is made. From then on a socket tells that
+//! routes, neighbours or interfaces have changed, and the thread that looks after that
+//! ([`Ways::tend`]) asks anew, beside the packets. It also tells the kernel now and then that the
+//! neighbour is wanted, as it sees none of the packets that leave past its stack: it would take the
+//! neighbour for unused, and never ask whether it is still there.
 
 use std::collections::HashMap;
 use std::io;
@@ -41,9 +41,9 @@ pub(super) struct Way {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Answer {
     way: Way,
-    /// The neighbour, whichever interface he is at.
+    /// The neighbour, whichever interface it is at.
     hop: Option<NextHop>,
-    /// Nobody asks whether he is still there.
+    /// Nobody asks whether it is still there.
     lasting: bool,
 }
 
@@ -54,7 +54,7 @@ struct Known {
     unused: u32,
 }
 
-/// The ways that are in use, shared by the link and who looks after them.
+/// The ways that are in use, shared by the link and the thread that looks after them.
 #[derive(Debug)]
 pub struct Ways {
     /// Our interfaces' numbers.
@@ -209,7 +209,7 @@ fn ask((src, dst): Ends, interfaces: &[u32]) -> Answer {
 }
 
 /// If it may not be said, so be it: packets that the kernel sends keep a neighbour known as well,
-/// and the first one finds him.
+/// and the first one finds it.
 fn want(answer: &Answer) {
     if let Some(hop) = &answer.hop {
         let _ = next_hop::want(hop);
@@ -235,7 +235,7 @@ mod tests {
         [2, 0, 0, 0, 0, n]
     }
 
-    /// Of a neighbour who is known, or sought.
+    /// Of a neighbour that is known, or sought.
     fn answer(n: u8, mac: Option<[u8; 6]>) -> Answer {
         Answer {
             way: Way {
@@ -261,7 +261,7 @@ mod tests {
         let sought = answer(2, None);
         let known = answer(2, Some(mac(2)));
         assert_eq!(ways.of_by(ends(2), |_, _| sought), sought.way);
-        // He is being looked for.
+        // It is being looked for.
         assert_eq!(ways.of_by(ends(2), |_, _| known), known.way);
         assert_eq!(ways.of_by(ends(2), nobody), known.way);
         // Over none of our interfaces, or over none at all: that changes by being told, too.
@@ -291,14 +291,14 @@ mod tests {
         // Said once more: nothing has changed.
         ways.follow(|hop| hop == concerned.as_ref(), moved);
         assert_eq!(ways.changes(), before + 1);
-        // He is gone.
+        // It is gone.
         ways.follow(|hop| hop == concerned.as_ref(), |_, _| answer(3, None));
         assert_eq!(ways.changes(), before + 2);
         let anew = ways.of_by(ends(3), |_, _| answer(3, Some(mac(8))));
         assert_eq!(anew.mac, Some(mac(8)));
     }
 
-    /// Or the kernel would ask for ever whether somebody is there to whom nobody sends.
+    /// Or the kernel would ask for ever whether a host is there that nobody sends to.
     #[test]
     fn only_who_is_in_use_is_wanted() {
         let ways = ways();

@@ -1,6 +1,6 @@
 //! Two queue pairs that do not quite fit each other fare the same whatever the path between them:
-//! in one process or two, by memory with or without packets, or over UDP. And they fare as the
-//! InfiniBand specification says.
+//! in one process or two, through shared memory with or without packets, or over UDP. And they fare
+//! as the InfiniBand specification says.
 //!
 //! `table` has the cells: service, operation, length, and what does not fit. `model` derives from
 //! rules of the specification what becomes of each. `sides` does it and looks. The path of a

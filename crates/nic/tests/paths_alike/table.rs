@@ -270,7 +270,7 @@ fn path_mtus(cells: &mut Vec<Cell>) {
     }
 }
 
-/// Lengths that take each of the ways by memory.
+/// Lengths that take each of the ways through shared memory.
 const WAYS: [u32; 5] = [8, 200, 3000, 20_000, 65_536];
 
 fn misfits(service: Service) -> Vec<Misfit> {
@@ -320,7 +320,7 @@ fn misfits(service: Service) -> Vec<Misfit> {
         NoReadsHere,
         NoReadsThere,
     ]);
-    // Within a packet by memory, and at its last PSN.
+    // Within a packet through shared memory, and at its last PSN.
     all.extend([2, 3].map(StartPsn));
     match service {
         Service::Rc | Service::Uc => all.push(BegunAnew),

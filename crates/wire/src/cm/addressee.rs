@@ -9,7 +9,7 @@ use core::net::IpAddr;
 pub enum Addressee {
     /// The owner of the receiver's communication id, or of the request id of its SIDR exchange.
     Connection(u32),
-    /// Whoever listens to the service, at the address if one is known: a REQ or SIDR_REQ.
+    /// The process that listens to the service, at the address if one is known: a REQ or SIDR_REQ.
     Service(ServiceId, Option<IpAddr>),
     /// Nobody in particular: no message of the connection manager, or one that names no receiver.
     Nobody,

@@ -134,7 +134,7 @@ fn write_only_with_immediate_by_hand() {
     assert_eq!(out[..wire.len()], wire);
     assert_eq!(out[wire.len()..], [0xee; 64][wire.len()..]);
     assert_eq!(Packet::parse(&wire), Ok(packet));
-    // Of the same packet by memory the headers are enough.
+    // Of the same packet through shared memory the headers are enough.
     let detached = Packet {
         payload: Payload::Detached {
             from: 32,

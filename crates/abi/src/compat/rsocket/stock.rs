@@ -53,7 +53,7 @@ pub(super) fn functions() -> Option<&'static Functions> {
             None
         }
     };
-    // Whoever is cancelled is not while this is under way.
+    // A thread that is cancelled is not while this is under way.
     FUNCTIONS.get_or_init(|| seam::attempt(load)).as_ref()
 }
 

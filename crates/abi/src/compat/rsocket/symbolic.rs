@@ -81,7 +81,7 @@ fn jump(_: *const c_void) -> Option<Vec<u8>> {
     None
 }
 
-/// Has whoever calls the function at `entry` arrive at `to`.
+/// Has callers of the function at `entry` arrive at `to`.
 ///
 /// # Safety
 /// `entry` is the first byte of a function with the type of `to`, of which nobody executes anything

@@ -2,7 +2,8 @@
 //!
 //! Programs open a counter once and read it again and again. So it is a file in memory
 //! (memfd_create(2)) that is mapped here, and the numbers are stored into the mapping as the engine
-//! runs: whoever reads finds the latest. That costs nothing in processes that open no counter.
+//! runs: a program that reads finds the latest. That costs nothing in processes that open no
+//! counter.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,7 +20,7 @@ pub enum Corruption {
     /// One to three bytes of the BTH and what follows it first: opcode, destination, PSN, lengths,
     /// keys.
     Headers,
-    /// Two different 16-bit words change places, which a UDP checksum does not see, whoever summed
+    /// Two different 16-bit words change places, which a UDP checksum does not see, whatever summed
     /// up.
     Swap,
     /// The end is cut off.

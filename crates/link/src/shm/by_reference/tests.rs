@@ -13,7 +13,7 @@ struct World {
     identity: Identity,
 }
 
-/// Both ends' grant tables; the producer has said who it is.
+/// Both ends' grant tables; the producer has said which process it is.
 fn world() -> World {
     let (_ring, file) = Producer::create().expect("a ring");
     let table = || grant_table_of(&file).expect("its grant table");

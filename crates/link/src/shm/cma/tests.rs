@@ -386,7 +386,7 @@ fn what_is_taken_back_in_the_middle_of_a_copy_is_waited_for() {
     let copying = cma.table.during(turn, || {
         let copying = granted.revoke(&|name| name.key == NAME.key);
         assert!(granted.lingers());
-        // Whoever asks for the same once more has to wait as well, and nobody else has to.
+        // A caller that asks for the same once more has to wait as well, and no other has to.
         assert!(granted.revoke(&|name| name.key == NAME.key).is_some());
         assert!(granted.revoke(&|name| name.key == 99).is_none());
         copying

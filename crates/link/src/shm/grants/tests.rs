@@ -184,7 +184,7 @@ mod loomed {
         busy: AtomicU64,
         tag: AtomicU64,
         words: [AtomicU64; 2],
-        /// Loom sees who touches it at the same time.
+        /// Loom sees which threads touch it at the same time.
         memory: UnsafeCell<u64>,
     }
 

@@ -116,7 +116,7 @@ fn a_batch_of_any_length_is_taken_apart() {
     }
 }
 
-/// Who sends what is no packet does not have all others wait: it costs a pass, not one for each
+/// A sender of what is no packet does not have all others wait: it costs a pass, not one for each
 /// length that a packet may have, which are a thousand.
 #[test]
 fn what_is_no_packet_costs_one_pass() {
