@@ -39,6 +39,7 @@ pub use rnic_settings::Gso;
 pub use shm::by_reference::{ByReference, MOST_BY_REFERENCE, MOST_PIECES};
 pub use shm::by_value::{ByValue, MOST_BY_VALUE, Vacant};
 pub use shm::cma::{CmaWindow, Whole, tail_of};
+pub use shm::detached::Detached;
 pub use shm::grants::{Grant, GrantName, Request};
 pub use shm::{Copies, Received, RingId};
 pub use staging::path::{PathId, PathSpec};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rnic_wire::{Bth, ICRC_LEN};
 
-use super::detached::Detached;
 use super::by_reference::{ByReference, MOST_PIECES, Pieces, Source};
+use super::detached::Detached;
 use super::granted::{Copies, Granted, Identity, Writer};
 use super::grants::{Grant, GrantName, Nonce};
 use super::meeting::{self, Met};

@@ -198,7 +198,7 @@ fn run(shared: &Shard, port: PortWatch) {
                 let received = {
                     let mut engine = shared.engine.lock();
                     engine.link.leave_to_polling(false);
-                    engine.round_with(Look::Doors, Acks::MayWaitForAnswer)
+                    engine.round_with(Look::Handover, Acks::MayWaitForAnswer)
                 };
                 election.takes_back(late && received > 0);
                 continue;
@@ -217,18 +217,6 @@ fn run(shared: &Shard, port: PortWatch) {
                 (deadline, patient) = look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
             }
             election.undisturbed(rnic_sys::now_ns());
-                continue;
-            }
-            state.wakeup.watch(false);
-            let late = {
-                let mut engine = shared.engine.lock();
-                engine.link.leave_to_polling(false);
-                engine.round_with(Look::Handover, Acks::MayWaitForAnswer) > 0
-            };
-            // One that packets wake was kept from its core, and would have been by this thread as
-            // well.
-            let late = late && !asked && !shared.waiters.drive();
-            election.takes_back(late);
             continue;
         }
         let waits = shared.waiters.drive();
