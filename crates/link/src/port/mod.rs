@@ -1,302 +1,364 @@
-//! The link as the device sees it.
+//! The port as the device sees it: whatever carries its packets.
+//!
+//! Which kind it is, is chosen when the device is opened: the host's RoCEv2 port ([`RoceLink`]:
+//! UDP sockets, AF_XDP, shared memory), or the end of a network that somebody simulates
+//! ([`SimulatedPort`]). The device asks the same of both. What only processes of one host have
+//! with each other (`processes`, `one_sided`) a port may lack: then there is nobody else.
+//!
+//! # Drive contract
+//! Sending: [`packet`](Port::packet) gives room, the caller fills it (or
+//! [`retract`](Port::retract)s it), and [`flush`](Port::flush) sends; when `packet` gives `None`,
+//! flush first. Receiving: [`receive_while`](Port::receive_while) when [`rx_fd`](Port::rx_fd) is
+//! readable, or whenever the caller polls. Nothing blocks.
 
-mod config;
-mod groups;
-mod hand_over;
-mod inbox;
 mod one_sided;
-mod paths;
 mod processes;
-mod quick_poll;
-mod receiving;
-mod sending;
+mod simulated;
 
-use std::ops::ControlFlow;
-use std::path::Path;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-pub use config::LinkConfig;
-use inbox::Inbox;
-use paths::Paths;
-pub use quick_poll::QuickPoll;
-pub use receiving::Look;
+pub use simulated::{Frame, SimulatedPort, SimulatedPortConfig, Wire};
 
-use crate::middleware::faults::Faults;
-use crate::middleware::pcap::{Capture, Pcap};
-use crate::shm::ShmPath;
-use crate::staging::batch::TxBatch;
-use crate::staging::datagram::Link;
-use crate::udp::UdpLink;
-use crate::udp::backlog::Backlog;
-use crate::{Gso, LinkCounters, LinkError, udp, xdp};
-use rnic_host::membership::Membership;
-use rnic_host::source_ports::SourcePorts;
-use rnic_host::stopped::Stopped;
-use rnic_sys as sys;
+use crate::roce::{Look, QuickPoll, RoceLink};
+use crate::shm::Deliver;
+use crate::staging::path::{PathId, PathSpec};
+use crate::{LinkCounters, LinkError, Ways};
 
-/// The process's part of the host's RoCEv2 port. Not `Sync`: the engine's lock guards it.
-///
-/// # Drive contract
-/// Sending: [`packet`](RoceLink::packet) gives room, the caller fills it (or
-/// [`retract`](RoceLink::retract)s it), and [`flush`](RoceLink::flush) sends; when `packet` gives
-/// `None`, flush first. Receiving: [`receive`](RoceLink::receive) when [`rx_fd`](RoceLink::rx_fd)
-/// is readable, or whenever the caller polls; it may leave packets behind, so wait for the
-/// descriptors level-triggered. [`maintain`](RoceLink::maintain) now and then.
-///
-/// After [`abandon`](RoceLink::abandon) all calls do nothing.
-pub struct RoceLink {
-    live: Option<Live>,
-    counters: LinkCounters,
+/// Whatever carries the device's packets. Not `Sync`: the engine's lock guards it.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a device has one, and a pointer more would be followed for each packet"
+)]
+pub enum Port {
+    /// This process's part of the host's RoCEv2 port.
+    Roce(RoceLink),
+    /// The end of a simulated network.
+    Simulated(SimulatedPort),
 }
 
-struct Live {
-    link: Box<dyn Link>,
-    batch: TxBatch,
-    paths: Paths,
-    gso: Gso,
-    inbox: Inbox,
-    membership: Membership,
-    backlog: Backlog,
-    shm: Option<ShmPath>,
-    /// What is taken from interfaces past the kernel's network stack.
-    xdp: Option<xdp::Filter>,
-    /// When the socket is looked at again while rings are in use.
-    look_at: u64,
-    /// Which processes are stopped.
-    stopped: Stopped,
-    /// The packet given out last is in a ring's buffer.
-    by_shm: bool,
-    /// A ring was full since the last [`RoceLink::take_blocked`].
-    blocked: bool,
-    /// The time at the last call that had one.
-    now: u64,
+/// The same call of either kind.
+macro_rules! either {
+    ($self:ident, $port:ident => $call:expr) => {
+        match $self {
+            Port::Roce($port) => $call,
+            Port::Simulated($port) => $call,
+        }
+    };
 }
 
-impl RoceLink {
-    /// Joins the host's port 4791 and claims a first QPN range.
-    pub fn open(config: &LinkConfig) -> Result<RoceLink, LinkError> {
-        let gso = match config.no_gso {
-            true => Gso::Off,
-            false => rnic_settings::gso()?,
-        };
-        let capture = config.pcap.as_deref().map(capture_in).transpose()?;
-        let mut membership = Membership::join(config.beside, udp::rx::open)?;
-        sys::keep_spare();
-        let udp = UdpLink::new(membership.receiver().clone());
-        let (mut link, xdp): (Box<dyn Link>, _) = match &config.xdp {
-            Some(spec) if config.beside.is_none() => {
-                match xdp::open(spec, udp, membership.receiver(), config.always_tap_offload) {
-                    Ok((link, filter)) => (Box::new(link), Some(filter)),
-                    Err(udp) => (Box::new(udp), None),
-                }
-            }
-            _ => (Box::new(udp), None),
-        };
-        if let Some(xdp) = &xdp {
-            for range in membership.ranges() {
-                xdp.take_range(*range);
-            }
-        }
-        if let Some(capture) = capture {
-            membership.captured_in(capture.number());
-            link = Box::new(Pcap::new(link, capture));
-        }
-        let shm = if config.host_path && config.faults.is_none() && config.pcap.is_none() {
-            let (dir, path) = membership.folder();
-            Some(ShmPath::open(
-                dir,
-                path,
-                membership.first(),
-                config.one_sided,
-            )?)
-        } else {
-            None
-        };
-        if let Some(spec) = config.faults {
-            link = Box::new(Faults::new(link, spec));
-        }
-        let mut link = RoceLink {
-            live: Some(Live {
-                link,
-                batch: TxBatch::default(),
-                paths: Paths::noted_in(membership.source_ports().clone()),
-                gso,
-                inbox: Inbox::default(),
-                backlog: Backlog::new(udp::rx::is_dual_stack(membership.receiver())),
-                membership,
-                shm,
-                xdp,
-                look_at: 0,
-                stopped: Stopped::default(),
-                by_shm: false,
-                blocked: false,
-                now: 0,
-            }),
-            counters: LinkCounters::default(),
-        };
-        link.settle();
-        Ok(link)
+impl From<RoceLink> for Port {
+    fn from(link: RoceLink) -> Port {
+        Port::Roce(link)
     }
+}
 
-    /// Waits, not for long, until this process has learnt its place in the group: packets would be
-    /// handed over before.
-    fn settle(&mut self) {
-        for attempt in 0..20 {
-            let Some(live) = &mut self.live else { return };
-            if live.membership.settled() {
-                break;
-            }
-            if attempt % 5 == 4 {
-                live.membership.probe();
-            }
-            sys::wait_readable(live.membership.receiver(), 10);
-            self.receive(0, 64, true, &mut |_| {});
-        }
-        self.counters = LinkCounters::default();
+impl From<SimulatedPort> for Port {
+    fn from(port: SimulatedPort) -> Port {
+        Port::Simulated(port)
     }
+}
 
-    /// House-keeping of the registry (reap dead processes, refresh the steering program when
-    /// stale); call it every now and then from the background thread. Returns after how many
-    /// nanoseconds it wants to be called again.
-    pub fn maintain(&mut self, now_ns: u64) -> u64 {
-        match &mut self.live {
-            Some(live) => {
-                if let Some(shm) = &mut live.shm {
-                    shm.maintain();
-                    shm.attend(&mut self.counters);
-                }
-                live.paths.tidy();
-                live.membership.maintain(now_ns)
-            }
-            None => u64::MAX,
+/// Only the host's port.
+impl Port {
+    #[inline]
+    fn roce(&self) -> Option<&RoceLink> {
+        match self {
+            Port::Roce(link) => Some(link),
+            Port::Simulated(_) => None,
         }
     }
 
-    /// Says which process packets from addresses of this host come from.
-    pub fn source_ports(&self) -> Option<Arc<SourcePorts>> {
-        let live = self.live.as_ref()?;
-        Some(live.membership.source_ports().clone())
+    #[inline]
+    fn roce_mut(&mut self) -> Option<&mut RoceLink> {
+        match self {
+            Port::Roce(link) => Some(link),
+            Port::Simulated(_) => None,
+        }
+    }
+}
+
+/// Paths: see [`RoceLink`]'s methods of the same names for the details of its kind.
+impl Port {
+    /// Sets up (or finds again) a path; counted, give it back with `release_path`.
+    pub fn path(&mut self, spec: &PathSpec) -> Result<PathId, LinkError> {
+        either!(self, port => port.path(spec))
     }
 
-    /// Half the effective receive buffer in bytes: what all peers together may have in flight
-    /// towards us.
+    /// Gives a path back.
+    pub fn release_path(&mut self, path: PathId) {
+        either!(self, port => port.release_path(path));
+    }
+
+    /// Packets of this path go through memory: none is lost, and they stay in order.
+    #[inline]
+    pub fn is_by_memory(&self, path: PathId) -> bool {
+        self.roce().is_some_and(|link| link.is_by_memory(path))
+    }
+
+    /// It leads to an address of this host.
+    pub fn is_of_this_host(&self, path: PathId) -> bool {
+        either!(self, port => port.is_of_this_host(path))
+    }
+
+    /// So many bytes of packets of `len` bytes each leave at once; `None` if each leaves by itself.
+    #[inline]
+    pub fn batch_bytes(&self, path: PathId, len: usize) -> Option<usize> {
+        either!(self, port => port.batch_bytes(path, len))
+    }
+
+    /// Packets of this path go past the kernel's network stack.
+    #[inline]
+    pub fn is_past_network_stack(&self, path: PathId) -> bool {
+        self.roce()
+            .is_some_and(|link| link.is_past_network_stack(path))
+    }
+
+    /// Packets of this path come to sockets of processes of this host.
+    #[inline]
+    pub fn is_local(&self, path: PathId) -> bool {
+        self.roce().is_some_and(|link| link.is_local(path))
+    }
+
+    /// A way leads to the peer.
+    ///
+    /// # Errors
+    /// There is none, or the system is [short](crate::shortage) of something.
+    pub fn has_way(&self, spec: &PathSpec) -> std::io::Result<()> {
+        either!(self, port => port.has_way(spec))
+    }
+
+    /// The way to the peer takes IP packets of `len` bytes, as far as is known.
+    ///
+    /// # Errors
+    /// The longest that it takes, bytes.
+    pub fn takes(&self, spec: &PathSpec, len: u32) -> Result<(), u32> {
+        either!(self, port => port.takes(spec, len))
+    }
+}
+
+/// Packets that leave.
+impl Port {
+    /// Room for one packet of `len` bytes (BTH .. last pad byte), with arbitrary content; `None`:
+    /// flush first, or, if [`take_blocked`](Port::take_blocked) says so, wait. A packet of a path
+    /// that was given back is lost.
+    #[inline]
+    pub fn packet(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
+        either!(self, port => port.packet(path, len))
+    }
+
+    /// [`packet`](Port::packet) for a row of them, at most `most`, which `build` fills in one after
+    /// the other, until it says false and the last is taken back; how many. Fewer than it wanted:
+    /// as `None` there.
+    #[inline]
+    pub fn row(
+        &mut self,
+        path: PathId,
+        len: usize,
+        most: usize,
+        build: impl FnMut(&mut [u8]) -> bool,
+    ) -> usize {
+        either!(self, port => port.row(path, len, most, build))
+    }
+
+    /// Takes a short packet, BTH to last pad byte. False: there is no room, or it is one for
+    /// [`packet`](Port::packet), and nothing was done.
+    #[inline(always)]
+    pub fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
+        either!(self, port => port.send_short(path, packet))
+    }
+
+    /// Takes back the packet given out last.
+    pub fn retract(&mut self) {
+        either!(self, port => port.retract());
+    }
+
+    /// The time, for packets that are built before the next call that has one.
+    #[inline]
+    pub fn set_time(&mut self, now_ns: u64) {
+        if let Some(link) = self.roce_mut() {
+            link.set_time(now_ns);
+        }
+    }
+
+    /// Packets are waiting for `flush`.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        either!(self, port => port.has_pending())
+    }
+
+    /// [`packet`](Port::packet) gave no room since the last call because what was sent has to leave
+    /// first: flushing does not help before [`next_timeout`](Port::next_timeout), and another path
+    /// may well have room.
+    #[inline]
+    pub fn take_blocked(&mut self) -> bool {
+        either!(self, port => port.take_blocked())
+    }
+
+    /// Publishes what was built for rings. False: packets wait for `flush`.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        match self {
+            Port::Roce(link) => link.publish(),
+            Port::Simulated(port) => !port.has_pending(),
+        }
+    }
+
+    /// Sends all packets built since the last flush. Never blocks. What cannot be sent is counted
+    /// and lost, as on a wire.
+    pub fn flush(&mut self, now_ns: u64) {
+        match self {
+            Port::Roce(link) => link.flush(now_ns),
+            Port::Simulated(port) => port.flush(),
+        }
+    }
+
+    /// When `flush` must be called for packets that were held back, or `receive_while` for those
+    /// that wait to be handed over.
+    pub fn next_timeout(&self) -> Option<u64> {
+        self.roce()?.next_timeout()
+    }
+
+    /// Nothing is sent any more: what was held back has some time to leave.
+    pub fn send_what_waits(&mut self) {
+        either!(self, port => port.send_what_waits());
+    }
+}
+
+/// Packets that arrive.
+impl Port {
+    /// Joins a multicast group on an interface.
+    ///
+    /// # Errors
+    /// No such interface, or too many groups.
+    pub fn join(&mut self, group: IpAddr, ifindex: u32) -> std::io::Result<()> {
+        either!(self, port => port.join(group, ifindex))
+    }
+
+    /// Leaves it; all memberships end with the process.
+    pub fn leave(&mut self, group: IpAddr, ifindex: u32) {
+        either!(self, port => port.leave(group, ifindex));
+    }
+
+    /// A look that costs little, for a thread that polls. What it finds the next call of
+    /// [`receive_while`](Port::receive_while) takes in. `socket`: a system call may be made.
+    #[inline]
+    pub fn quick_poll(&mut self, socket: bool) -> QuickPoll {
+        match self {
+            Port::Roce(link) => link.quick_poll(socket),
+            Port::Simulated(port) => port.quick_poll(),
+        }
+    }
+
+    /// Receives until nothing is there, or about `budget` packets were handed to `deliver`. If that
+    /// breaks, the packet it was offered stays, and all behind it; the next call offers it again
+    /// first. Returns packets delivered.
+    pub fn receive_while(
+        &mut self,
+        now_ns: u64,
+        budget: usize,
+        look: Look,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        match self {
+            Port::Roce(link) => link.receive_while(now_ns, budget, look, deliver),
+            Port::Simulated(port) => port.receive_while(budget, deliver),
+        }
+    }
+
+    /// Half of what the port keeps of packets that nobody takes in, bytes: what all peers together
+    /// may have in flight towards us.
     pub fn receive_buffer(&self) -> usize {
-        self.live.as_ref().map_or(0, |live| {
-            udp::rx::receive_buffer(live.membership.receiver()) / 2
-        })
+        either!(self, port => port.receive_buffer())
+    }
+
+    /// Packets lie in memory of this process.
+    pub fn has_arrivals(&self) -> bool {
+        either!(self, port => port.has_arrivals())
+    }
+
+    /// [`receive_while`](Port::receive_while) left packets behind for which no descriptor is
+    /// readable.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        either!(self, port => port.has_left())
+    }
+}
+
+/// Sleep, and who wakes whom. A simulated port wakes nobody: whoever simulates knows when packets
+/// arrive.
+impl Port {
+    /// The application polls, so no process has to wake this one for packets (true), or it does not
+    /// any more.
+    pub fn leave_to_polling(&mut self, polled: bool) {
+        if let Some(link) = self.roce_mut() {
+            link.leave_to_polling(polled);
+        }
+    }
+
+    /// Nobody will look for packets from now on unless a descriptor is readable. True: something is
+    /// there already.
+    pub fn fall_asleep(&mut self) -> bool {
+        match self {
+            Port::Roce(link) => link.fall_asleep(),
+            Port::Simulated(port) => port.has_arrivals(),
+        }
+    }
+
+    /// For a thread that slept on descriptors and says which are readable.
+    pub fn woken(&mut self, now_ns: u64, rx_readable: bool, wake_readable: bool) {
+        if let Some(link) = self.roce_mut() {
+            link.woken(now_ns, rx_readable, wake_readable);
+        }
+    }
+
+    /// What packets arrive on: readable means call `receive_while`. -1: none.
+    pub fn rx_fd(&self) -> RawFd {
+        self.roce().map_or(-1, RoceLink::rx_fd)
+    }
+
+    /// Readable when a process of this host woke this one; -1 if none ever does.
+    pub fn wake_fd(&self) -> RawFd {
+        self.roce().map_or(-1, RoceLink::wake_fd)
+    }
+
+    /// Descriptors that are readable rarely, of what other processes hand over.
+    pub fn handover_fds(&self) -> Vec<RawFd> {
+        self.roce().map_or(Vec::new(), RoceLink::handover_fds)
+    }
+
+    /// What is known of the kernel's routes and neighbours, if packets go past its network stack.
+    pub fn ways(&self) -> Option<Arc<Ways>> {
+        self.roce()?.ways()
+    }
+
+    /// House-keeping, every now and then. Returns after how many nanoseconds it wants to be called
+    /// again.
+    pub fn maintain(&mut self, now_ns: u64) -> u64 {
+        match self {
+            Port::Roce(link) => link.maintain(now_ns),
+            Port::Simulated(_) => u64::MAX,
+        }
     }
 
     /// In a forked child: close every descriptor without telling anyone.
     pub fn abandon(&mut self) {
-        // Nothing of it is changed that others see: the parent's part goes on.
-        self.live = None;
+        if let Some(link) = self.roce_mut() {
+            link.abandon();
+        }
     }
 
     /// Counts since open.
     pub fn counters(&self) -> LinkCounters {
-        let mut counters = self.counters;
-        if let Some(live) = &self.live {
-            counters.rx_xdp_packets += live.link.received_by_xdp();
-            if let Some(shm) = &live.shm {
-                shm.cma_counters().add_to(&mut counters);
-            }
-        }
-        counters
+        either!(self, port => port.counters())
     }
 
-    /// The same with what the kernel counts, [`rx_overrun`](LinkCounters::rx_overrun): that takes a
-    /// system call for each socket.
+    /// The same with what the kernel counts: that may take system calls.
     pub fn all_counters(&self) -> LinkCounters {
-        let mut counters = self.counters();
-        if let Some(live) = &self.live {
-            counters.rx_overrun += live.link.overrun();
-        }
-        counters
-    }
-}
-
-/// How long a link that closes goes on to receive, others waiting for the registry's lock
-/// meanwhile: what a receive buffer holds takes less, and a flood does not end.
-const DRAIN_TIME: Duration = Duration::from_millis(100);
-/// Packets, or looks, until the clock is asked.
-const DRAIN_STEP: usize = 256;
-
-impl RoceLink {
-    /// Nothing is sent any more: what a full socket has not taken yet has some time to leave. The
-    /// program may have been told that it was sent.
-    pub fn send_what_waits(&mut self) {
-        if let Some(live) = &mut self.live {
-            send_what_waits(&mut *live.link, live.now, &mut self.counters);
-        }
-    }
-
-    /// Receives what is still there, for the sake of packets that are for others.
-    fn drain(&mut self) {
-        let start = Instant::now();
-        let begin = self.live.as_ref().map_or(0, |live| live.now);
-        loop {
-            let before = self.counters.rx_packets;
-            let now = begin.saturating_add(start.elapsed().as_nanos() as u64);
-            self.receive_while(now, DRAIN_STEP, Look::Drain, &mut |_| {
-                ControlFlow::Continue(())
-            });
-            if self.counters.rx_packets == before || start.elapsed() >= DRAIN_TIME {
-                break;
-            }
+        match self {
+            Port::Roce(link) => link.all_counters(),
+            Port::Simulated(port) => port.counters(),
         }
     }
 }
-
-/// See [`RoceLink::send_what_waits`].
-pub(crate) fn send_what_waits(link: &mut dyn Link, begin: u64, counters: &mut LinkCounters) {
-    let start = Instant::now();
-    let end = begin.saturating_add(DRAIN_TIME.as_nanos() as u64);
-    while let Some(at) = link.next_timeout() {
-        let now = begin.saturating_add(start.elapsed().as_nanos() as u64);
-        let next = at.max(now);
-        if next >= end {
-            break;
-        }
-        std::thread::sleep(Duration::from_nanos(next - now));
-        link.send(&mut TxBatch::default(), next, counters);
-    }
-}
-
-/// Opens the file of `RNIC_PCAP`, which an error names: nobody else would say which file is meant.
-fn capture_in(file: &Path) -> Result<Capture, LinkError> {
-    Capture::open(file).map_err(|error| {
-        let source = match error {
-            LinkError::Io { source, .. } => source,
-            other => return other,
-        };
-        let why = format!("cannot open the capture file {}: {source}", file.display());
-        LinkError::Io {
-            what: rnic_settings::PCAP.name,
-            source: std::io::Error::new(source.kind(), why),
-        }
-    })
-}
-
-impl Drop for RoceLink {
-    fn drop(&mut self) {
-        self.send_what_waits();
-        if let Some(live) = &mut self.live {
-            // What lies in rings is for nobody but this process, and a producer need not go on.
-            live.shm = None;
-            live.membership.begin_to_leave();
-            self.drain();
-        }
-        if let Some(live) = self.live.take() {
-            let Live {
-                link, membership, ..
-            } = live;
-            // Closes its copy of the receiving socket.
-            drop(link);
-            membership.leave();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -268,7 +268,7 @@ fn what_waits_leaves() -> bool {
             }
         });
         while let Some(now) = link.next_timeout() {
-            crate::port::send_what_waits(&mut link, now, &mut counters);
+            crate::roce::send_what_waits(&mut link, now, &mut counters);
         }
         over.store(true, Ordering::Release);
         reader.join().unwrap()

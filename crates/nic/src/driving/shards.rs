@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rnic_host::registry::Registry;
-use rnic_link::{LinkConfig, LinkError, RoceLink};
+use rnic_link::{LinkConfig, LinkError, Port, RoceLink};
 use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::background;
@@ -157,7 +157,7 @@ impl Shards {
         let first = self.first();
         let config = first.lock().config_beside(&self.config);
         // Without a lock that others take: it makes system calls, and asks other processes.
-        let link = RoceLink::open(&config).map_err(failed)?;
+        let link = Port::from(RoceLink::open(&config).map_err(failed)?);
         let ranges = link.qpn_ranges().to_vec();
         let _growth = self.growth.write();
         let (engine, common) = {

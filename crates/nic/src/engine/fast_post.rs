@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use rnic_link::RoceLink;
+use rnic_link::Port;
 use rnic_transport::{AckRequest, QueuePair, SendWqe, ShortSend, Time};
 
 use super::packet_sink::PathSink;
@@ -28,7 +28,7 @@ use rnic_sys::StreamClock;
 pub(crate) struct Posting<'a> {
     entry: &'a mut QpEntry,
     pub(crate) ahs: &'a mut AhTable,
-    link: &'a mut RoceLink,
+    link: &'a mut Port,
     memory: &'a MemoryTable,
     srqs: &'a SrqTable,
     ready: &'a mut VecDeque<u32>,

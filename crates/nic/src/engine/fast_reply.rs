@@ -5,7 +5,7 @@
 //! otherwise about, and if nothing else is to be sent at all, without the rest of the round. Or the
 //! ACK waits for what the application posts next ([`super::ack_piggyback`]).
 
-use rnic_link::RoceLink;
+use rnic_link::Port;
 use rnic_transport::{QueuePair, Rc};
 
 use super::ack_piggyback::{DelayedAcks, Wait};
@@ -142,7 +142,7 @@ impl Engine {
 }
 
 #[inline]
-fn is_by_memory(entry: &QpEntry, link: &RoceLink) -> bool {
+fn is_by_memory(entry: &QpEntry, link: &Port) -> bool {
     entry.peer.is_some_and(|peer| link.is_by_memory(peer.path))
 }
 
@@ -151,7 +151,7 @@ fn is_by_memory(entry: &QpEntry, link: &RoceLink) -> bool {
 #[inline]
 pub(super) fn acknowledge(
     entry: &mut QpEntry,
-    link: &mut RoceLink,
+    link: &mut Port,
     memory: &MemoryTable,
     srqs: &SrqTable,
     ahs: &mut AhTable,
@@ -169,10 +169,10 @@ pub(super) fn acknowledge(
 }
 
 /// The same, in front of a message that is being posted: the peer is woken once for both. The
-/// caller owes [`RoceLink::wake_unwoken`].
+/// caller owes [`Port::wake_unwoken`].
 pub(super) fn acknowledge_first(
     entry: &mut QpEntry,
-    link: &mut RoceLink,
+    link: &mut Port,
     memory: &MemoryTable,
     srqs: &SrqTable,
     ahs: &mut AhTable,
@@ -188,7 +188,7 @@ pub(super) fn acknowledge_first(
 #[inline]
 fn say(
     entry: &mut QpEntry,
-    link: &mut RoceLink,
+    link: &mut Port,
     memory: &MemoryTable,
     srqs: &SrqTable,
     ahs: &mut AhTable,
@@ -221,7 +221,7 @@ fn say(
 /// is expected soon.
 pub(super) fn waits_for_answer(
     entry: &mut QpEntry,
-    link: &RoceLink,
+    link: &Port,
     delayed_acks: &mut DelayedAcks,
     now: u64,
 ) -> bool {
@@ -245,7 +245,7 @@ pub(super) fn waits_for_answer(
 /// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory
 /// it costs little anyway. A program that sleeps until something completes takes one completion for
 /// each event, perhaps: the peer's must not come with the answer.
-fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
+fn answer_saves_ack(link: &Port, entry: &QpEntry) -> bool {
     let (QueuePair::Rc(_), Some(peer)) = (&entry.transport, entry.peer) else {
         return false;
     };

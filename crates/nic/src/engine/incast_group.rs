@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use rnic_link::RoceLink;
+use rnic_link::Port;
 use rnic_transport::{QueuePair, Time};
 
 use crate::engine::QpEntry;
@@ -11,12 +11,7 @@ use crate::engine::incast::{FEW, Incast};
 use crate::engine::{Engine, schedule};
 
 /// A queue pair that may send requests has its turn: it is held back if it has to wait for others.
-pub(in crate::engine) fn give_way(
-    entry: &mut QpEntry,
-    link: &RoceLink,
-    incast: &mut Incast,
-    now: u64,
-) {
+pub(in crate::engine) fn give_way(entry: &mut QpEntry, link: &Port, incast: &mut Incast, now: u64) {
     join(entry, link, incast);
     // One that is held back may still ask for an answer.
     let held = matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_held_back());
@@ -33,7 +28,7 @@ pub(in crate::engine) fn give_way(
 
 /// It is in the group of its host, if there is one, also if it was connected, or left the path
 /// through memory, after the others.
-pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, incast: &mut Incast) {
+pub(crate) fn join(entry: &mut QpEntry, link: &Port, incast: &mut Incast) {
     if !entry.incast_member.is_in_group()
         && let Some(host) = incast_host(entry, link)
     {
@@ -45,7 +40,7 @@ pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, incast: &mut Incast) {
 /// What was under way was lost, perhaps. The host at which there may be a group.
 pub(in crate::engine) fn lost(
     entry: &mut QpEntry,
-    link: &RoceLink,
+    link: &Port,
     incast: &mut Incast,
     now: Time,
     lost: bool,
@@ -63,7 +58,7 @@ pub(in crate::engine) fn lost(
 }
 
 /// The host at which what a queue pair has under way may be too much.
-pub(in crate::engine) fn incast_host(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
+pub(in crate::engine) fn incast_host(entry: &QpEntry, link: &Port) -> Option<IpAddr> {
     let peer = entry.peer?;
     (entry.may_join_incast() && !link.is_by_memory(peer.path)).then_some(peer.remote)
 }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rnic_host::SourcePorts;
-use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink};
+use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, Port, RoceLink};
 use rnic_settings::HostPath;
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
@@ -123,7 +123,7 @@ pub(crate) struct Engine {
     /// Its place among the process's shards.
     pub(crate) index: usize,
     pub(crate) common: Arc<Common>,
-    pub(crate) link: RoceLink,
+    pub(crate) link: Port,
     /// Whose packets from addresses of this host are.
     source_ports: Option<Arc<SourcePorts>>,
     pub(crate) memory: MemoryTable,
@@ -165,7 +165,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// The first, or only, one.
     pub(crate) fn open(config: &LinkConfig) -> std::result::Result<Engine, LinkError> {
-        let link = RoceLink::open(config)?;
+        let link = Port::from(RoceLink::open(config)?);
         let common = Arc::<Common>::default();
         for range in link.qpn_ranges() {
             common.add_range(*range, 0);
@@ -187,13 +187,13 @@ impl Engine {
     pub(crate) fn beside(
         &self,
         index: usize,
-        link: RoceLink,
+        link: Port,
     ) -> std::result::Result<Engine, TryReserveError> {
         let memory = self.memory.beside()?;
         Ok(Engine::new(index, link, self.common.clone(), memory))
     }
 
-    fn new(index: usize, link: RoceLink, common: Arc<Common>, memory: MemoryTable) -> Engine {
+    fn new(index: usize, link: Port, common: Arc<Common>, memory: MemoryTable) -> Engine {
         let mut qps = QpTable::default();
         for range in link.qpn_ranges() {
             qps.add_range(*range);

@@ -5,7 +5,7 @@
 //! on it may do the same by itself, until the region or the queue pair changes in whatever way. How
 //! that works: `rnic_link`'s `shm::grants`.
 
-use rnic_link::{Copies, Grant, GrantName, RingId, RoceLink};
+use rnic_link::{Copies, Grant, GrantName, Port, RingId};
 use rnic_transport::{QueuePair, Role};
 use rnic_wire::{Packet, Reth};
 
@@ -189,7 +189,7 @@ impl QpEntry {
     /// It has failed by itself, so that nobody was promised anything yet. Whoever destroys it
     /// waits.
     #[inline]
-    pub(super) fn revoke_failed(&mut self, link: &mut RoceLink) {
+    pub(super) fn revoke_failed(&mut self, link: &mut Port) {
         if std::mem::take(&mut self.granted) {
             self.lingers = true;
             let qpn = self.shared.qpn;

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use rnic_link::{MOST_BY_REFERENCE, MOST_PIECES, PathId, Received, RoceLink};
+use rnic_link::{MOST_BY_REFERENCE, MOST_PIECES, PathId, Port, Received};
 use rnic_sys::process::Span;
 use rnic_transport::{Address, IoVec, IoVecs, Load, PacketSink};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
@@ -15,7 +15,7 @@ use crate::memory::MemoryTable;
 
 /// What the link has of paths, as the transport's place for packets.
 pub(super) struct PathSink<'a> {
-    pub(super) link: &'a mut RoceLink,
+    pub(super) link: &'a mut Port,
     pub(super) memory: &'a MemoryTable,
     pub(super) ahs: &'a mut AhTable,
     /// Of the queue pair.

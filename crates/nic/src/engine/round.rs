@@ -5,7 +5,7 @@
 //! There is no deficit counter. The packet that crosses the quantum still leaves, and nothing is
 //! carried over.
 
-use rnic_link::{Look, QuickPoll, RoceLink};
+use rnic_link::{Look, Port, QuickPoll};
 use rnic_settings::ablation::{self, Policy};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
@@ -323,7 +323,7 @@ impl Engine {
     /// The quantum of a queue pair, bytes: of full packets, as many as one system call takes. One
     /// more would cost another.
     #[inline]
-    fn quantum(link: &RoceLink, entry: &QpEntry) -> usize {
+    fn quantum(link: &Port, entry: &QpEntry) -> usize {
         let (QueuePair::Rc(_), Some(peer), Some(mtu)) =
             (&entry.transport, entry.peer, entry.attr.path_mtu)
         else {
@@ -496,7 +496,7 @@ impl Engine {
 
 /// Before an ACK timeout counts: its peer may be stopped, and unable to answer. Over XRC the peer's
 /// answer may wait for the process whose shared receive queue the request names.
-fn look_for_peer(entry: &mut QpEntry, link: &mut RoceLink, now: Time) {
+fn look_for_peer(entry: &mut QpEntry, link: &mut Port, now: Time) {
     let (QueuePair::Rc(rc), Some(peer)) = (&mut entry.transport, entry.peer) else {
         return;
     };

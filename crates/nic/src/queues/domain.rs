@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use rnic_host::DomainKey;
-use rnic_link::RoceLink;
+use rnic_link::Port;
 use rustix_futex_sync::Mutex;
 
 use rnic_sys::FileIdentity;
@@ -65,7 +65,7 @@ impl Domains {
     }
 
     /// Tells other processes of those that nobody here has open any more.
-    pub(crate) fn sweep(&mut self, link: &mut RoceLink) {
+    pub(crate) fn sweep(&mut self, link: &mut Port) {
         self.0.retain(|(key, domain)| {
             let open = domain.strong_count() != 0;
             if !open {

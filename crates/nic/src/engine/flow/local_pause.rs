@@ -8,7 +8,7 @@
 
 use std::collections::TryReserveError;
 
-use rnic_link::RoceLink;
+use rnic_link::Port;
 
 /// How long to wait before looking again.
 const PAUSE_NS: u64 = 100_000;
@@ -46,7 +46,7 @@ impl LocalPause {
 
     /// So much was sent that it is time to look; what was built is to be flushed before.
     #[inline]
-    pub(in crate::engine) fn is_due(&mut self, link: &RoceLink) -> bool {
+    pub(in crate::engine) fn is_due(&mut self, link: &Port) -> bool {
         if self.half == 0 {
             self.half = link.receive_buffer().clamp(1, MOST_WAITING);
         }
@@ -54,7 +54,7 @@ impl LocalPause {
     }
 
     /// Closes if there is no room for more.
-    pub(in crate::engine) fn look(&mut self, link: &mut RoceLink, now: u64) {
+    pub(in crate::engine) fn look(&mut self, link: &mut Port, now: u64) {
         self.sent = 0;
         if now >= self.blind_until && self.is_half_full(link) {
             self.closed = Some((now, now.saturating_add(PAUSE_NS)));
@@ -85,7 +85,7 @@ impl LocalPause {
     /// Opens if it is time and there is room, or nobody makes any; gives those who waited.
     pub(in crate::engine) fn try_open(
         &mut self,
-        link: &mut RoceLink,
+        link: &mut Port,
         now: u64,
     ) -> impl Iterator<Item = u32> {
         let opens = self.opens(link, now);
@@ -93,7 +93,7 @@ impl LocalPause {
         self.held.drain(..waited)
     }
 
-    fn opens(&mut self, link: &mut RoceLink, now: u64) -> bool {
+    fn opens(&mut self, link: &mut Port, now: u64) -> bool {
         if let Some((since, until)) = self.closed {
             if now < until {
                 return false;
@@ -111,7 +111,7 @@ impl LocalPause {
     }
 
     /// Some receive buffer of the host is half full, or holds [`MOST_WAITING`].
-    fn is_half_full(&self, link: &mut RoceLink) -> bool {
+    fn is_half_full(&self, link: &mut Port) -> bool {
         link.host_backlog() > self.half
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{TryReserveError, VecDeque};
 use crate::device::MAX_AH;
 use crate::reserve;
 use rnic_host::registry::range_of;
-use rnic_link::{PathId, PathSpec, RoceLink};
+use rnic_link::{PathId, PathSpec, Port};
 use rnic_transport::Pd;
 use rnic_wire::Psn;
 
@@ -99,12 +99,7 @@ impl AhTable {
 
     /// The path to a queue pair behind this address; `None`: there is none now.
     #[inline]
-    pub(crate) fn path(
-        &mut self,
-        number: AhNumber,
-        qpn: u32,
-        link: &mut RoceLink,
-    ) -> Option<PathId> {
+    pub(crate) fn path(&mut self, number: AhNumber, qpn: u32, link: &mut Port) -> Option<PathId> {
         let entry = self.slot(number)?.as_mut()?;
         let range = range_of(qpn);
         match entry.paths.binary_search_by_key(&range, |(r, _)| *r) {
@@ -129,7 +124,7 @@ impl AhTable {
 
     /// Frees what was given up as far as no queued work request names it any more: `is_past` says
     /// of a queue pair whether all its sends before a mark have left.
-    pub(crate) fn sweep(&mut self, link: &mut RoceLink, mut is_past: impl FnMut(u32, Psn) -> bool) {
+    pub(crate) fn sweep(&mut self, link: &mut Port, mut is_past: impl FnMut(u32, Psn) -> bool) {
         while let Some(number) = self.next_unnamed(&mut is_past) {
             self.free(number, link);
         }
@@ -145,7 +140,7 @@ impl AhTable {
         self.retired.pop_front().map(|oldest| oldest.number)
     }
 
-    fn free(&mut self, number: AhNumber, link: &mut RoceLink) {
+    fn free(&mut self, number: AhNumber, link: &mut Port) {
         let place = number.0 & ((1 << PLACE_BITS) - 1);
         let Some((generation, slot)) = self.slots.get_mut(place as usize) else {
             return;
@@ -162,7 +157,7 @@ impl AhTable {
 
 impl Entry {
     #[cold]
-    fn open(&mut self, place: usize, range: u32, qpn: u32, link: &mut RoceLink) -> Option<PathId> {
+    fn open(&mut self, place: usize, range: u32, qpn: u32, link: &mut Port) -> Option<PathId> {
         if self.paths.len() >= PATHS {
             let by_memory = |path| link.is_by_memory(path);
             let other = self.paths.iter().find(|(_, path)| !by_memory(*path));

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use rnic_link::RoceLink;
+use rnic_link::Port;
 use rnic_wire::Gid;
 
 use crate::addressing::gid_table::GidEntry;
@@ -42,7 +42,7 @@ impl Groups {
         mgid: Gid,
         qpn: u32,
         table: &[GidEntry],
-        link: &mut RoceLink,
+        link: &mut Port,
     ) -> Result<()> {
         if !mgid.ip().is_multicast() {
             return Err(Error::invalid(
@@ -78,7 +78,7 @@ impl Groups {
         mgid: Gid,
         qpn: u32,
         table: &[GidEntry],
-        link: &mut RoceLink,
+        link: &mut Port,
     ) -> (bool, Option<(IpAddr, String, std::io::Error)>) {
         let (mut joined, mut refused) = (false, None);
         for v4 in [true, false] {
@@ -109,7 +109,7 @@ impl Groups {
 
     /// The table has changed: leaves groups on the interfaces that are gone from it, and joins on
     /// new ones.
-    pub(crate) fn follow(&mut self, table: &[GidEntry], link: &mut RoceLink) {
+    pub(crate) fn follow(&mut self, table: &[GidEntry], link: &mut Port) {
         for (address, group) in &mut self.by_address {
             group.interfaces.retain(|ifindex| {
                 let here =
@@ -129,7 +129,7 @@ impl Groups {
     }
 
     /// Detaches it.
-    pub(crate) fn detach(&mut self, mgid: Gid, qpn: u32, link: &mut RoceLink) -> Result<()> {
+    pub(crate) fn detach(&mut self, mgid: Gid, qpn: u32, link: &mut Port) -> Result<()> {
         let place = self.attached.iter().position(|a| *a == (mgid, qpn));
         let Some(place) = place else {
             return Err(Error::invalid(
@@ -168,7 +168,7 @@ impl Groups {
     }
 
     /// Detaches a queue pair that is destroyed from everything.
-    pub(crate) fn forget(&mut self, qpn: u32, link: &mut RoceLink) {
+    pub(crate) fn forget(&mut self, qpn: u32, link: &mut Port) {
         while let Some((mgid, _)) = self.attached.iter().find(|(_, q)| *q == qpn).copied() {
             let _ = self.detach(mgid, qpn, link);
         }

@@ -4,7 +4,7 @@ use rnic_cm::{Address, Admission, Config, Endpoint, Time};
 use rnic_host::QP1;
 use rnic_host::qp1::range_of_id;
 use rnic_host::registry::range_of;
-use rnic_link::{PathSpec, Received, RoceLink};
+use rnic_link::{PathSpec, Port, Received};
 use rnic_wire::Gid;
 
 use super::entry::{Source, Waiting};
@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::observe;
 
 impl Cm {
-    pub(crate) fn new(link: &RoceLink) -> Cm {
+    pub(crate) fn new(link: &Port) -> Cm {
         let first = link.qpn_ranges().first().map_or(0, |range| range.first);
         let endpoint = Endpoint::new(Config {
             range: range_of(first) as u16,
@@ -88,7 +88,7 @@ impl Cm {
     }
 
     /// Sees to what has arrived and what is due.
-    fn attend(&mut self, link: &mut RoceLink, now: u64) {
+    fn attend(&mut self, link: &mut Port, now: u64) {
         for arrived in self.qp1.take_waiting() {
             let last = !self.held.has_room();
             self.hear(arrived, now, last);
@@ -145,7 +145,7 @@ impl Cm {
     }
 
     /// Sends what there is to say, and tells what there is to tell.
-    fn settle(&mut self, link: &mut RoceLink, now: u64) -> bool {
+    fn settle(&mut self, link: &mut Port, now: u64) -> bool {
         self.take_events(now);
         self.update_last_words(link);
         let (mut sent, mut asked) = (false, false);

@@ -6,7 +6,7 @@
 
 use rnic_cm::{ConnId, LastWords, Time};
 use rnic_host::last_words::{DeadProcess, LAST_WORDS_LEN, LastWordsId};
-use rnic_link::RoceLink;
+use rnic_link::Port;
 
 use super::entry::{Connection, Number};
 use super::slab::Key;
@@ -59,7 +59,7 @@ impl Cm {
     }
 
     /// Brings the files up to date.
-    pub(crate) fn update_last_words(&mut self, link: &mut RoceLink) {
+    pub(crate) fn update_last_words(&mut self, link: &mut Port) {
         for (key, conn) in std::mem::take(&mut self.last_words.to_write) {
             let entry = self.ids.get_mut(key);
             let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else {
@@ -93,7 +93,7 @@ impl Cm {
     }
 
     /// Sends what dead processes left. True: there was something.
-    pub(crate) fn send_last_words(&mut self, link: &mut RoceLink, now: u64) -> bool {
+    pub(crate) fn send_last_words(&mut self, link: &mut Port, now: u64) -> bool {
         self.last_words.next_look = now.saturating_add(LOOK);
         self.last_words.dead.retain(|(_, until)| *until > now);
         if self.leaves_last_words() {

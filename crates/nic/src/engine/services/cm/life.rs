@@ -7,7 +7,7 @@ use std::time::Duration;
 use rnic_cm::{ConnId, State, Time};
 use rnic_host::last_words::LastWordsId;
 use rnic_host::qp1::range_of_id;
-use rnic_link::RoceLink;
+use rnic_link::Port;
 
 use super::entry::{Connection, Number};
 use super::slab::Key;
@@ -147,7 +147,7 @@ impl Cm {
     }
 
     /// Ends what there was with processes that are dead.
-    pub(crate) fn look_after_peers(&mut self, link: &mut RoceLink, now: u64) {
+    pub(crate) fn look_after_peers(&mut self, link: &mut Port, now: u64) {
         if self.life.peers.is_empty() || self.life.next > now {
             return;
         }
@@ -174,7 +174,7 @@ impl Cm {
 
 impl Cm {
     /// Disconnecting does not wait for a process that is stopped.
-    fn look_for_stopped(&mut self, range: u32, link: &mut RoceLink, now: u64) {
+    fn look_for_stopped(&mut self, range: u32, link: &mut Port, now: u64) {
         let keys = self.life.peers.get(&range).into_iter().flatten();
         let conn = |key: &Key| match self.ids.get(*key)?.connection?.number {
             Number::Conn(conn) => Some(conn),
@@ -191,7 +191,7 @@ impl Cm {
 
     /// Something was said that waits for an answer: from now on it matters who of this host is
     /// there.
-    pub(crate) fn begin_census(&mut self, link: &RoceLink, now: u64) {
+    pub(crate) fn begin_census(&mut self, link: &Port, now: u64) {
         if self.life.census.is_empty() {
             self.life.census = link.live_ranges();
             self.life.next_census = now.saturating_add(PERIOD);
@@ -201,7 +201,7 @@ impl Cm {
     /// With a process that is gone (killed, perhaps) went what waited in its socket, which may have
     /// been for, or from, any process of this host: what has no answer yet is said once more,
     /// without waiting for the timers.
-    pub(crate) fn look_for_deaths(&mut self, link: &RoceLink, now: u64) {
+    pub(crate) fn look_for_deaths(&mut self, link: &Port, now: u64) {
         if self.life.census.is_empty() || self.life.next_census > now {
             return;
         }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rnic_host::QP1;
 use rnic_host::qp1::OPCODE;
-use rnic_link::{PathId, PathSpec, Received, RoceLink};
+use rnic_link::{PathId, PathSpec, Port, Received};
 use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, QP1_QKEY};
 use rnic_wire::{Bth, Deth, Ext, Packet, Psn, emit};
 
@@ -85,13 +85,7 @@ impl Qp1 {
 
     /// Sends a datagram to QP 1 of a peer. What cannot be sent is lost: the connection manager
     /// repeats what matters.
-    pub(crate) fn send(
-        &mut self,
-        link: &mut RoceLink,
-        spec: &PathSpec,
-        mad: &[u8; MAD_LEN],
-        now: u64,
-    ) {
+    pub(crate) fn send(&mut self, link: &mut Port, spec: &PathSpec, mad: &[u8; MAD_LEN], now: u64) {
         let Some(path) = self.path(link, spec, now) else {
             return;
         };
@@ -122,7 +116,7 @@ impl Qp1 {
         }
     }
 
-    fn path(&mut self, link: &mut RoceLink, spec: &PathSpec, now: u64) -> Option<PathId> {
+    fn path(&mut self, link: &mut Port, spec: &PathSpec, now: u64) -> Option<PathId> {
         if let Some(kept) = self.paths.iter_mut().find(|kept| kept.spec == *spec) {
             kept.used = now;
             return Some(kept.path);
@@ -143,7 +137,7 @@ impl Qp1 {
     }
 
     /// The host's addresses have changed: paths are looked for anew.
-    pub(crate) fn forget_paths(&mut self, link: &mut RoceLink) {
+    pub(crate) fn forget_paths(&mut self, link: &mut Port) {
         for kept in self.paths.drain(..) {
             link.release_path(kept.path);
         }

@@ -25,7 +25,7 @@ mod owner;
 use std::collections::{HashSet, VecDeque};
 
 use rnic_host::{Heard, PeerId};
-use rnic_link::RoceLink;
+use rnic_link::Port;
 use rnic_sys::Fd;
 use rnic_transport::{QueuePair, RemoteFault, Time, Verdict};
 use rnic_wire::Packet;
@@ -89,7 +89,7 @@ impl Neighbourhood {
     }
 
     /// Those who execute for a queue pair learn that it is gone, or (`flush`) in ERR.
-    pub(crate) fn take_leave(&mut self, entry: &QpEntry, flush: bool, link: &mut RoceLink) {
+    pub(crate) fn take_leave(&mut self, entry: &QpEntry, flush: bool, link: &mut Port) {
         let (Some(remote_srq), Some(neighbours)) = (&entry.remote_srq, link.neighbours()) else {
             return;
         };
@@ -119,7 +119,7 @@ impl Neighbourhood {
     /// to ask.
     fn ask(
         &mut self,
-        link: &mut RoceLink,
+        link: &mut Port,
         srqn: u32,
         source: &ReceiveSource,
         known_to: &mut Vec<PeerId>,
@@ -198,7 +198,7 @@ impl Engine {
         heard
     }
 
-    fn parts(&mut self, now: u64) -> (Parts<'_>, &mut RoceLink) {
+    fn parts(&mut self, now: u64) -> (Parts<'_>, &mut Port) {
         let Engine {
             link,
             memory,
@@ -485,7 +485,7 @@ impl Parts<'_> {
     }
 
     /// A queue pair asks what it has to ask.
-    fn ask(&mut self, qpn: u32, link: &mut RoceLink) {
+    fn ask(&mut self, qpn: u32, link: &mut Port) {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return;
         };
@@ -556,7 +556,7 @@ impl Parts<'_> {
     }
 
     /// A queue pair has waited long enough for what it asked then, unless who was asked is stopped.
-    fn give_up(&mut self, qpn: u32, now: u64, link: &mut RoceLink) {
+    fn give_up(&mut self, qpn: u32, now: u64, link: &mut Port) {
         if self.waits_for_stopped(qpn, now, link) {
             return;
         }
@@ -574,7 +574,7 @@ impl Parts<'_> {
     }
 
     /// A card executes for a stopped program. Here the request waits until the process goes on.
-    fn waits_for_stopped(&mut self, qpn: u32, now: u64, link: &mut RoceLink) -> bool {
+    fn waits_for_stopped(&mut self, qpn: u32, now: u64, link: &mut Port) -> bool {
         let Some(remote_srq) = self.qps.get_mut(qpn).and_then(|e| e.remote_srq.as_mut()) else {
             return false;
         };

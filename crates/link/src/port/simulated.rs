@@ -1,0 +1,458 @@
+//! A port whose packets somebody else carries: a simulated network.
+//!
+//! The device has the [`SimulatedPort`], whoever simulates the [`Wire`] at its other end. What the
+//! device sends lies there until it is [taken](Wire::take); what [arrives](Wire::arrive) lies there
+//! until the device takes it in. Nothing happens in between: no time passes, nothing is lost but
+//! what the receive buffer has no room for, as at a socket.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rnic_host::MULTICAST_QPN;
+use rnic_host::registry::QpnRange;
+use rnic_wire::ICRC_LEN;
+
+use crate::roce::QuickPoll;
+use crate::shm::{Deliver, Received};
+use crate::staging::path::{PathId, PathSpec};
+use crate::{LinkCounters, LinkError};
+
+/// Packets that are built before a flush.
+const MOST_STAGED: usize = 64;
+/// Low bits of a [`PathId`]: the place; the rest: how often it was used before.
+const PLACE_BITS: u32 = 20;
+/// Buffers that are kept for later packets.
+const MOST_SPARE: usize = 256;
+
+/// A packet on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// UDP source port, as a network may hash it.
+    pub src_port: u16,
+    /// TOS or traffic class.
+    pub traffic_class: u8,
+    /// TTL or hop limit; 0: the system's default.
+    pub hop_limit: u8,
+    /// From the first byte of the BTH to the last pad byte, without ICRC.
+    pub bytes: Vec<u8>,
+}
+
+impl Frame {
+    /// Destination QPN, from the BTH; 0 if there is none.
+    pub fn dest_qpn(&self) -> u32 {
+        match self.bytes[..] {
+            [_, _, _, _, _, a, b, c, ..] => u32::from_be_bytes([0, a, b, c]),
+            _ => 0,
+        }
+    }
+}
+
+/// How the port is to be.
+#[derive(Clone, Debug)]
+pub struct SimulatedPortConfig {
+    /// The host's addresses: a packet for another one is not taken in.
+    pub addresses: Vec<IpAddr>,
+    /// First QPN range ([`QpnRange::of`]); more follow it.
+    pub first_range: u32,
+    /// The longest IP packet that leaves, bytes; 0: any.
+    pub mtu: u32,
+    /// Bytes that are kept of packets which the device has not taken in.
+    pub receive_buffer: usize,
+    /// Packets that may lie at the wire: more wait in the device, as for a full socket.
+    pub send_queue: usize,
+}
+
+impl Default for SimulatedPortConfig {
+    fn default() -> SimulatedPortConfig {
+        SimulatedPortConfig {
+            addresses: Vec::new(),
+            first_range: 1,
+            mtu: 0,
+            receive_buffer: 8 << 20,
+            send_queue: usize::MAX,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    sent: VecDeque<Frame>,
+    arrived: VecDeque<Frame>,
+    /// Bytes of `arrived`.
+    waiting: usize,
+    overrun: u64,
+    spare: Vec<Vec<u8>>,
+    groups: Vec<IpAddr>,
+}
+
+impl Queues {
+    fn put_by(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < MOST_SPARE {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+}
+
+/// The network's end of a port.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    queues: Arc<Mutex<Queues>>,
+    receive_buffer: usize,
+}
+
+impl Wire {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The packet that was sent first of those that were not taken yet.
+    pub fn take(&self) -> Option<Frame> {
+        self.queues().sent.pop_front()
+    }
+
+    /// A packet has arrived. False: the receive buffer is full, and it is lost.
+    pub fn arrive(&self, frame: Frame) -> bool {
+        let mut queues = self.queues();
+        if queues.waiting + frame.bytes.len() > self.receive_buffer {
+            queues.overrun += 1;
+            queues.put_by(frame.bytes);
+            return false;
+        }
+        queues.waiting += frame.bytes.len();
+        queues.arrived.push_back(frame);
+        true
+    }
+
+    /// Gives a buffer back that is not needed any more, for packets to come.
+    pub fn put_by(&self, bytes: Vec<u8>) {
+        self.queues().put_by(bytes);
+    }
+
+    /// Packets that arrived and were not taken in.
+    pub fn waiting(&self) -> usize {
+        self.queues().arrived.len()
+    }
+
+    /// The device is a member of a multicast group.
+    pub fn is_member(&self, group: IpAddr) -> bool {
+        self.queues().groups.contains(&group)
+    }
+}
+
+#[derive(Debug)]
+struct Path {
+    spec: PathSpec,
+    users: usize,
+}
+
+/// The device's end.
+#[derive(Debug)]
+pub struct SimulatedPort {
+    wire: Wire,
+    config: SimulatedPortConfig,
+    ranges: Vec<QpnRange>,
+    paths: Vec<(u32, Option<Path>)>,
+    /// Built since the last flush.
+    staged: Vec<Frame>,
+    blocked: bool,
+    counters: LinkCounters,
+}
+
+impl SimulatedPort {
+    /// A port, and the wire that it is at.
+    pub fn new(config: SimulatedPortConfig) -> (SimulatedPort, Wire) {
+        let wire = Wire {
+            queues: Arc::default(),
+            receive_buffer: config.receive_buffer,
+        };
+        let port = SimulatedPort {
+            wire: wire.clone(),
+            ranges: vec![QpnRange::of(config.first_range)],
+            config,
+            paths: Vec::new(),
+            staged: Vec::new(),
+            blocked: false,
+            counters: LinkCounters::default(),
+        };
+        (port, wire)
+    }
+
+    pub(super) fn qpn_ranges(&self) -> &[QpnRange] {
+        &self.ranges
+    }
+
+    pub(super) fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
+        let range = QpnRange::of(self.config.first_range + self.ranges.len() as u32);
+        self.ranges.push(range);
+        Ok(range)
+    }
+
+    pub(super) fn path(&mut self, spec: &PathSpec) -> Result<PathId, LinkError> {
+        let key = spec.key();
+        let same = |path: &Option<Path>| path.as_ref().is_some_and(|path| path.spec == key);
+        let place = match self.paths.iter().position(|(_, path)| same(path)) {
+            Some(place) => place,
+            None => {
+                let free = self.paths.iter().position(|(_, path)| path.is_none());
+                let place = free.unwrap_or(self.paths.len());
+                if place >= 1 << PLACE_BITS {
+                    return Err(LinkError::Io {
+                        what: "set up a path",
+                        source: io::Error::from_raw_os_error(libc::ENOMEM),
+                    });
+                }
+                if place == self.paths.len() {
+                    self.paths.push((0, None));
+                }
+                self.paths[place].1 = Some(Path {
+                    spec: key,
+                    users: 0,
+                });
+                place
+            }
+        };
+        let (generation, path) = &mut self.paths[place];
+        if let Some(path) = path {
+            path.users += 1;
+        }
+        Ok(PathId(*generation << PLACE_BITS | place as u32))
+    }
+
+    pub(super) fn release_path(&mut self, id: PathId) {
+        let Some((generation, slot)) = self.paths.get_mut(place_of(id)) else {
+            return;
+        };
+        if *generation == id.0 >> PLACE_BITS
+            && let Some(path) = slot
+        {
+            path.users -= 1;
+            if path.users == 0 {
+                *slot = None;
+                *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
+            }
+        }
+    }
+
+    #[inline]
+    fn spec(&self, id: PathId) -> Option<&PathSpec> {
+        let (generation, path) = self.paths.get(place_of(id))?;
+        let path = path.as_ref().filter(|_| *generation == id.0 >> PLACE_BITS);
+        path.map(|path| &path.spec)
+    }
+
+    pub(super) fn is_of_this_host(&self, id: PathId) -> bool {
+        self.spec(id)
+            .is_some_and(|spec| self.config.addresses.contains(&spec.remote))
+    }
+
+    pub(super) fn batch_bytes(&self, _: PathId, len: usize) -> Option<usize> {
+        Some(MOST_STAGED * len)
+    }
+
+    pub(super) fn has_way(&self, _: &PathSpec) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn takes(&self, _: &PathSpec, len: u32) -> Result<(), u32> {
+        match self.config.mtu {
+            0 => Ok(()),
+            mtu if len <= mtu => Ok(()),
+            mtu => Err(mtu),
+        }
+    }
+
+    #[inline]
+    pub(super) fn packet(&mut self, id: PathId, len: usize) -> Option<&mut [u8]> {
+        if self.staged.len() >= MOST_STAGED {
+            return None;
+        }
+        let mut queues = self.wire.queues();
+        if queues.sent.len() + self.staged.len() >= self.config.send_queue {
+            self.blocked = true;
+            return None;
+        }
+        let mut bytes = queues.spare.pop().unwrap_or_default();
+        drop(queues);
+        bytes.resize(len, 0);
+        let nowhere = IpAddr::from([0, 0, 0, 0]);
+        // What is lost has no address.
+        let spec = self.spec(id).copied();
+        let frame = spec.map_or(
+            Frame {
+                src: nowhere,
+                dst: nowhere,
+                src_port: 0,
+                traffic_class: 0,
+                hop_limit: 0,
+                bytes: Vec::new(),
+            },
+            |spec| Frame {
+                src: spec.local,
+                dst: spec.remote,
+                src_port: 0xc000 | (spec.dest_qpn >> 12) as u16 & 0x3fff,
+                traffic_class: spec.traffic_class,
+                hop_limit: spec.hop_limit,
+                bytes: Vec::new(),
+            },
+        );
+        self.staged.push(Frame { bytes, ..frame });
+        self.staged.last_mut().map(|frame| &mut frame.bytes[..])
+    }
+
+    pub(super) fn row(
+        &mut self,
+        path: PathId,
+        len: usize,
+        most: usize,
+        mut build: impl FnMut(&mut [u8]) -> bool,
+    ) -> usize {
+        for count in 0..most {
+            let Some(packet) = self.packet(path, len) else {
+                return count;
+            };
+            if !build(packet) {
+                self.retract();
+                return count;
+            }
+        }
+        most
+    }
+
+    pub(super) fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
+        let room = self.packet(path, packet.len());
+        room.map(|room| room.copy_from_slice(packet)).is_some()
+    }
+
+    pub(super) fn retract(&mut self) {
+        if let Some(frame) = self.staged.pop() {
+            self.wire.put_by(frame.bytes);
+        }
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    pub(super) fn take_blocked(&mut self) -> bool {
+        std::mem::take(&mut self.blocked)
+    }
+
+    pub(super) fn flush(&mut self) {
+        if self.staged.is_empty() {
+            return;
+        }
+        let mut queues = self.wire.queues();
+        let headers = |frame: &Frame| match frame.dst {
+            IpAddr::V4(_) => 20 + 8,
+            IpAddr::V6(_) => 40 + 8,
+        };
+        for frame in self.staged.drain(..) {
+            let len = frame.bytes.len() + ICRC_LEN;
+            let too_long = self.config.mtu != 0 && len + headers(&frame) > self.config.mtu as usize;
+            if frame.dst.is_unspecified() || too_long {
+                self.counters.tx_errors += 1;
+                queues.put_by(frame.bytes);
+                continue;
+            }
+            self.counters.tx_packets += 1;
+            self.counters.tx_bytes += len as u64;
+            self.counters.tx_multicast += u64::from(frame.dst.is_multicast());
+            queues.sent.push_back(frame);
+        }
+    }
+
+    pub(super) fn send_what_waits(&mut self) {
+        self.flush();
+    }
+
+    pub(super) fn join(&mut self, group: IpAddr, _ifindex: u32) -> io::Result<()> {
+        self.wire.queues().groups.push(group);
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, group: IpAddr, _ifindex: u32) {
+        let mut queues = self.wire.queues();
+        if let Some(at) = queues.groups.iter().position(|other| *other == group) {
+            queues.groups.swap_remove(at);
+        }
+    }
+
+    pub(super) fn quick_poll(&mut self) -> QuickPoll {
+        match self.has_pending() || self.has_arrivals() {
+            true => QuickPoll::Something,
+            false => QuickPoll::NothingInMemory,
+        }
+    }
+
+    pub(super) fn receive_while(&mut self, budget: usize, deliver: &mut Deliver<'_>) -> usize {
+        let mut delivered = 0;
+        while delivered < budget {
+            let mut queues = self.wire.queues();
+            let Some(frame) = queues.arrived.pop_front() else {
+                break;
+            };
+            drop(queues);
+            let qpn = frame.dest_qpn();
+            let multicast = frame.dst.is_multicast();
+            let ours = multicast || self.owns(qpn);
+            let received = Received {
+                src: frame.src,
+                dst: frame.dst,
+                src_port: frame.src_port,
+                bytes: &frame.bytes,
+                detached: None,
+                dest_qpn: if multicast { MULTICAST_QPN } else { qpn },
+                ring: None,
+            };
+            if ours && deliver(&received).is_break() {
+                self.wire.queues().arrived.push_front(frame);
+                break;
+            }
+            let mut queues = self.wire.queues();
+            queues.waiting -= frame.bytes.len();
+            self.counters.rx_packets += 1;
+            self.counters.rx_bytes += (frame.bytes.len() + ICRC_LEN) as u64;
+            self.counters.rx_multicast += u64::from(multicast);
+            self.counters.rx_unknown_qpn += u64::from(!ours);
+            queues.put_by(frame.bytes);
+            delivered += usize::from(ours);
+        }
+        delivered
+    }
+
+    fn owns(&self, qpn: u32) -> bool {
+        let within = |range: &QpnRange| qpn.wrapping_sub(range.first) < range.count;
+        qpn == rnic_host::QP1 || self.ranges.iter().any(within)
+    }
+
+    pub(super) fn receive_buffer(&self) -> usize {
+        self.config.receive_buffer / 2
+    }
+
+    #[inline]
+    pub(super) fn has_arrivals(&self) -> bool {
+        !self.wire.queues().arrived.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn has_left(&self) -> bool {
+        self.has_arrivals()
+    }
+
+    pub(super) fn counters(&self) -> LinkCounters {
+        let mut counters = self.counters;
+        counters.rx_overrun += self.wire.queues().overrun;
+        counters
+    }
+}
+
+fn place_of(id: PathId) -> usize {
+    (id.0 & ((1 << PLACE_BITS) - 1)) as usize
+}
