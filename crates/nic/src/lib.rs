@@ -17,6 +17,7 @@ mod device;
 mod driving;
 mod engine;
 mod error;
+mod host;
 mod memory;
 mod objects;
 mod observe;
@@ -31,10 +32,12 @@ pub use addressing::address::AhAttr;
 pub use addressing::gid_table::{GidEntry, device_guid, gid_table, netdev};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use driving::{
-    Waiting, forks_within, guard_forks, objects, port_counters, shards_by_default, shutdown, stats,
+    SimulatedDevice, Waiting, forks_within, guard_forks, objects, port_counters, shards_by_default,
+    shutdown, stats,
 };
 pub use engine::{DropCounters, Objects, PortCounters, watch_counters};
 pub use error::{Error, Result};
+pub use host::{Host, SimulatedHost};
 pub use memory::Access;
 pub use objects::ah::{Ah, ah_attr_from_header};
 pub use objects::context::Context;
@@ -54,7 +57,9 @@ pub use sync::within::within;
 
 pub use observe::{MOST_FAILURES, refused_verb};
 pub use rnic_host::is_stopped;
-pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec};
+pub use rnic_link::{
+    FaultSpec, Frame, LinkCounters, SimulatedPort, SimulatedPortConfig, Wire, XdpSpec,
+};
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,
     MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,

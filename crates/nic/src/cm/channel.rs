@@ -93,7 +93,7 @@ impl EventChannel {
         let nic = &self.shared.nic;
         nic.check_alive(GET)?;
         let mut engine = nic.lock();
-        let now = rnic_sys::now_ns();
+        let now = nic.host().now_ns();
         let event = Id::next_event(nic, &mut engine.cm, self.shared.key, now);
         if event.is_none() {
             engine.send_cm(now);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::channel::EventChannel;
 use super::event::Event;
-use crate::addressing::gid_table::{GidEntry, gid_table};
+use crate::addressing::gid_table::GidEntry;
 use crate::driving::Nic;
 use crate::engine::cm_service::{
     Cm, ConnParam, Entry, EventKind, EventParam, IdOption, Key, Marks, PortSpace, Query, Route,
@@ -132,7 +132,7 @@ impl Id {
         let nic = &self.shared.nic;
         nic.check_alive(verb)?;
         let mut engine = nic.lock();
-        let now = rnic_sys::now_ns();
+        let now = nic.host().now_ns();
         let result = match engine.cm.ids.get(self.shared.key) {
             Some(_) => work(&mut engine.cm, self.shared.key, now),
             None => Err(Error::invalid(verb, "the id was destroyed")),
@@ -210,7 +210,7 @@ impl Id {
     pub fn bind(&self, addr: SocketAddr) -> Result<()> {
         const VERB: &str = "rdma_bind_addr";
         // Before the engine is locked, as it takes system calls.
-        let table = gid_table();
+        let table = self.shared.nic.host().gid_table();
         let source = resolve::bindable(VERB, addr, &table)?;
         self.refresh(VERB, &table)?;
         self.with_ports(VERB, |cm, key, _| {
@@ -244,7 +244,7 @@ impl Id {
             entry.expect(VERB, &[State::Idle, State::Bound])?;
             Ok(entry.local)
         })?;
-        let table = gid_table();
+        let table = self.shared.nic.host().gid_table();
         if let (None, Some(source)) = (bound, source) {
             resolve::bindable(VERB, source, &table)?;
         }
@@ -496,7 +496,7 @@ impl IdShared {
         let Some(mut engine) = self.nic.lock_if_alive() else {
             return 0;
         };
-        let now = rnic_sys::now_ns();
+        let now = self.nic.host().now_ns();
         let reported = engine.cm.destroy(self.key, now);
         engine.send_cm(now);
         self.nic.after_drive(engine);

@@ -159,7 +159,7 @@ fn run(shared: &Shard, port: PortWatch) {
             work = engine.has_turns() || arrived;
         } else {
             // Whoever has it may have looked already whether this thread sleeps.
-            deadline = rnic_sys::now_ns().saturating_add(TICK_NS);
+            deadline = shared.host.now_ns().saturating_add(TICK_NS);
             state.wakeup.will_sleep(deadline);
         }
         let bell = state.wakeup.bell().fd();
@@ -175,7 +175,7 @@ fn run(shared: &Shard, port: PortWatch) {
         let ready = if watching {
             sleep_watching(shared, &mut fds, until, &mut wake_up)
         } else {
-            sleep(&fds, if work || stays { 0 } else { until })
+            sleep(shared, &fds, if work || stays { 0 } else { until })
         };
         let asked = state.wakeup.woke(ready[0]);
         tables.look(shared, [ready[tables_at], ready[tables_at + 1]]);
@@ -216,7 +216,7 @@ fn run(shared: &Shard, port: PortWatch) {
                 }
                 (deadline, patient) = look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
             }
-            election.undisturbed(rnic_sys::now_ns());
+            election.undisturbed(shared.host.now_ns());
             continue;
         }
         let waits = shared.waiters.drive();
@@ -249,7 +249,7 @@ fn run(shared: &Shard, port: PortWatch) {
             Action::Watch | Action::TakeBack { .. } => (false, Value::None),
         };
         let stay = halt_poll::how_long(wake_up.ns());
-        let now = rnic_sys::now_ns();
+        let now = shared.host.now_ns();
         if halt_polls && !stayed {
             halt.slept(now.saturating_sub(woken_at), stay);
             woken_at = now;
@@ -267,7 +267,7 @@ fn run(shared: &Shard, port: PortWatch) {
         {
             engine.link.leave_to_polling(true);
             state.wakeup.watch(true);
-            election.watches(rnic_sys::now_ns());
+            election.watches(shared.host.now_ns());
         }
     }
 }
@@ -290,7 +290,7 @@ fn look_after(
     wake_up: u64,
     polled: bool,
 ) -> (u64, bool) {
-    let now = rnic_sys::now_ns();
+    let now = engine.common.host.now_ns();
     engine.batching.delayed_acks.wake_up_costs(wake_up);
     engine.batching.one_sided.looked(now);
     if now >= *maintain_at {
@@ -306,14 +306,14 @@ fn look_after(
 
 /// Drives the engine as long as a stream goes on and nobody else does.
 fn follow(shared: &Shard) {
-    let mut last = rnic_sys::now_ns();
+    let mut last = shared.host.now_ns();
     while !shared.background.stop.load(Ordering::Relaxed) {
         let Some(mut engine) = engine_soon(shared) else {
             return;
         };
         let received = engine.round(false);
         drop(engine);
-        let now = rnic_sys::now_ns();
+        let now = shared.host.now_ns();
         if received > 0 {
             last = now;
         } else if now - last > FOLLOW_NS {
@@ -329,7 +329,7 @@ fn follow(shared: &Shard) {
 /// its other duties.
 fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
-    let (polls_before, begin) = (polls(), rnic_sys::now_ns());
+    let (polls_before, begin) = (polls(), shared.host.now_ns());
     let (mut last, mut offers) = (begin, Offers::new(begin, stay));
     let mut goes_on = false;
     // Until the thread sleeps again nobody need wake it.
@@ -347,7 +347,7 @@ fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
         };
         drop(engine);
         shared.cq_tasks.let_go();
-        let now = rnic_sys::now_ns();
+        let now = shared.host.now_ns();
         if received > 0 {
             halt.paid(now.saturating_sub(last), halt_poll::Found::Looking);
             last = now;
@@ -445,7 +445,7 @@ impl Found {
         if self.waited_for_packets {
             engine
                 .link
-                .woken(rnic_sys::now_ns(), self.socket, self.ring);
+                .woken(engine.common.host.now_ns(), self.socket, self.ring);
         }
         let look = if self.handover {
             Look::Handover
@@ -456,12 +456,12 @@ impl Found {
     }
 }
 
-fn sleep(fds: &[RawFd], until: u64) -> [bool; 8] {
+fn sleep(shared: &Shard, fds: &[RawFd], until: u64) -> [bool; 8] {
     let time = match until {
         0 => Some(Duration::ZERO),
         u64::MAX => None,
         until => Some(Duration::from_nanos(
-            until.saturating_sub(rnic_sys::now_ns()),
+            until.saturating_sub(shared.host.now_ns()),
         )),
     };
     rnic_sys::poll(fds, time).unwrap_or([false; 8])
@@ -475,16 +475,16 @@ fn sleep_watching(
     wake_up: &mut WakeUpCost,
 ) -> [bool; 8] {
     let alarm = &shared.background.alarm;
-    let now = rnic_sys::now_ns();
+    let now = shared.host.now_ns();
     let at_most = now.saturating_add(u64::from(watchdog::AT_MOST) * TICK_NS);
     let until = deadline.min(at_most);
     alarm.set(now, shared.done());
     fds.push(alarm.timer().fd());
-    let ready = sleep(fds, until);
+    let ready = sleep(shared, fds, until);
     // By itself.
     if !ready[..fds.len() - 1].contains(&true) {
         let rang = ready[fds.len() - 1];
-        wake_up.woke(rnic_sys::now_ns(), if rang { alarm.due() } else { until });
+        wake_up.woke(shared.host.now_ns(), if rang { alarm.due() } else { until });
     }
     ready
 }

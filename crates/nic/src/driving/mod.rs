@@ -6,7 +6,7 @@
 //! a thread stays awake, and [`yielding`] which other thread one that spins lets run. [`watchdog`]
 //! decides how often the background thread looks after an application that polls. [`waiters`]
 //! decides which of several threads that wait drives. [`wakeup`] is the promise that no work is
-//! left behind.
+//! left behind. A device in a simulation has no thread: [`simulated`].
 
 mod background;
 mod election;
@@ -18,6 +18,7 @@ mod nic;
 mod regions;
 mod shard;
 mod shards;
+mod simulated;
 mod waiters;
 mod wakeup;
 mod watchdog;
@@ -31,4 +32,5 @@ pub use nic::{objects, port_counters, shutdown, stats};
 pub(crate) use regions::NoKey;
 pub(crate) use shard::{Driven, Shard};
 pub use shards::shards_by_default;
+pub use simulated::SimulatedDevice;
 pub use waiters::Waiting;

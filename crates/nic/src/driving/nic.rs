@@ -14,6 +14,7 @@ use crate::engine::Common;
 use crate::engine::Incast;
 use crate::engine::{DropCounters, Engine, Objects, PortCounters, sum};
 use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::memory::Windows;
 use crate::observe;
 use crate::queues::{AsyncEvents, CqFacts, CqTasks, DeviceUpcalls, ShardSet};
@@ -68,25 +69,22 @@ impl Nic {
             let shards = Shards::open()?;
             // While the process has few threads, as a rule: later it takes longer.
             rnic_sys::join_private_barriers();
-            let (windows, common) = {
-                let engine = shards.first().lock();
-                (engine.memory.windows().clone(), engine.common.clone())
-            };
-            let shared = Arc::new(NicShared {
-                shards,
-                windows,
-                common,
-                witness: ForkWitness::new(),
-                dead: AtomicBool::new(false),
-                guarded_memory: rnic_settings::GUARDED_MEMORY.is_on(),
-                imports: Mutex::default(),
-            });
+            let shared = Arc::new(NicShared::of(shards));
             background::start(shared.shards.first())?;
             let noted = Arc::downgrade(&shared);
             observe::opened(move || noted.upgrade()?.note_counters());
             Ok(Arc::new(NicHandle { shared }))
         })
         .map(|handle| Nic { handle })
+    }
+
+    pub(super) fn of(handle: Arc<NicHandle>) -> Nic {
+        Nic { handle }
+    }
+
+    /// The machine that it is on.
+    pub(crate) fn host(&self) -> &Host {
+        &self.shared().common.host
     }
 
     pub(super) fn shared(&self) -> &NicShared {
@@ -143,7 +141,7 @@ impl Nic {
     /// Takes in what other processes have said so far.
     pub(crate) fn hear_neighbours(&self) {
         if let Some(mut engine) = self.lock_if_alive() {
-            engine.hear_neighbours(rnic_sys::now_ns(), true);
+            engine.hear_neighbours(self.host().now_ns(), true);
             self.after_drive(engine);
         }
     }
@@ -245,6 +243,23 @@ impl DeviceUpcalls for Nic {
 }
 
 impl NicShared {
+    /// With these shards.
+    pub(super) fn of(shards: Shards) -> NicShared {
+        let (windows, common) = {
+            let engine = shards.first().lock();
+            (engine.memory.windows().clone(), engine.common.clone())
+        };
+        NicShared {
+            shards,
+            windows,
+            common,
+            witness: ForkWitness::new(),
+            dead: AtomicBool::new(false),
+            guarded_memory: rnic_settings::GUARDED_MEMORY.is_on(),
+            imports: Mutex::default(),
+        }
+    }
+
     /// For the report: notes what was counted so far. Gives the number of queue pairs; `None` when
     /// all is over.
     pub(crate) fn note_counters(&self) -> Option<usize> {

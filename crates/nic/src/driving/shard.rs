@@ -19,6 +19,7 @@ use crate::engine::Acks;
 use crate::engine::Awaited;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::host::Host;
 use crate::queues::CqTasks;
 use crate::sync::bias::{Biased, Guard};
 use crate::sync::busy::while_busy;
@@ -38,6 +39,7 @@ pub(crate) enum Driven {
 pub(crate) struct Shard {
     /// Its place among the process's.
     pub(super) index: usize,
+    pub(super) host: Host,
     pub(super) engine: Biased<Engine>,
     pub(super) cq_tasks: Arc<CqTasks>,
     /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the
@@ -62,6 +64,7 @@ impl Shard {
         Ok(Shard {
             index: engine.index,
             background: Background::new()?,
+            host: engine.common.host.clone(),
             cq_tasks: engine.cq_tasks.clone(),
             engine: Biased::new(engine),
             polls: AtomicU64::new(0),
@@ -149,7 +152,7 @@ impl Shard {
                 if !few {
                     count(&self.taken, received as u64);
                     // To take in so much may have lasted longer than a tick.
-                    now = rnic_sys::now_ns();
+                    now = self.host.now_ns();
                 }
                 self.background.alarm.put_off(now, self.done());
             }

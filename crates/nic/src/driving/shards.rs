@@ -73,6 +73,21 @@ impl Shards {
         Ok(shards)
     }
 
+    /// One that there is already; there will be no other.
+    pub(super) fn of_one(engine: Engine) -> Result<Shards> {
+        let shards = Shards {
+            places: [const { OnceLock::new() }; MAX_SHARDS],
+            wanted: AtomicUsize::new(1),
+            homes: [const { AtomicU32::new(0) }; MAX_SHARDS],
+            config: LinkConfig::default(),
+            registered: PathBuf::new(),
+            opening: Mutex::new(()),
+            growth: RwLock::new(()),
+        };
+        let _ = shards.places[0].set(enter(engine)?);
+        Ok(shards)
+    }
+
     pub(super) fn first(&self) -> &Arc<Shard> {
         self.get(0)
             .expect("the first is open as long as the device")

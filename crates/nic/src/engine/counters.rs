@@ -77,7 +77,7 @@ impl Engine {
             return;
         }
         if self.qps.len() > FEW {
-            let now = rnic_sys::now_ns();
+            let now = self.common.host.now_ns();
             if now - self.counted.reported.at < PAUSE {
                 return;
             }

@@ -20,9 +20,9 @@ use super::round::PUT_OFF;
 use super::{AhTable, Engine, Posted, SrqTable, Timers, fast_reply, incast_group, lend, settle};
 use super::{doorbell, fairness};
 use crate::engine::QpEntry;
+use crate::host::Clock;
 use crate::memory::MemoryTable;
 use crate::queues::QpState;
-use rnic_sys::StreamClock;
 
 /// A queue pair to which work requests are posted, and what they need to leave at once.
 pub(crate) struct Posting<'a> {
@@ -33,7 +33,7 @@ pub(crate) struct Posting<'a> {
     srqs: &'a SrqTable,
     ready: &'a mut VecDeque<u32>,
     timers: &'a mut Timers,
-    clock: &'a mut StreamClock,
+    clock: &'a mut Clock,
     staged: &'a mut usize,
     /// All that was posted has left, or is built.
     fast: bool,
@@ -168,7 +168,7 @@ impl Engine {
             && self
                 .batching
                 .doorbell
-                .may_wait(posted, left, rnic_sys::now_ns)
+                .may_wait(posted, left, || self.clock.now_ns())
         {
             ShortPost::Waits
         } else {
@@ -239,7 +239,7 @@ fn stage(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
 
 /// What a running timer and a ring in use need to know of the time the last round knew.
 #[inline]
-fn time_of_post(entry: &QpEntry, clock: &mut StreamClock) -> u64 {
+fn time_of_post(entry: &QpEntry, clock: &mut Clock) -> u64 {
     match entry.transport.next_timeout() {
         Some(_) => clock.last_ns(),
         None => clock.now_ns(),
@@ -332,7 +332,7 @@ impl Posting<'_> {
         if !self.fast {
             if self.execute_alone() {
                 // What may follow is close to the end of it.
-                self.entry.succession.done(rnic_sys::ticks_or_ns());
+                self.entry.succession.done(self.clock.ticks_or_ns());
                 self.timers.note(self.entry);
                 return Ended::Executed;
             }

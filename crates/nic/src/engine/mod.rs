@@ -58,6 +58,7 @@ use tables::{ah_table, common, qp_table, srq_table};
 
 use crate::addressing::gid_table::GidEntry;
 use crate::error::{Error, Result};
+use crate::host::{Clock, Host};
 use crate::memory::MemoryTable;
 use crate::observe;
 use crate::queues::{CqTasks, Domains, QpState};
@@ -77,7 +78,6 @@ pub(crate) use one_sided_batch::Succession;
 pub(crate) use qp_table::QpTable;
 use receive_hold::ReceiveHold;
 use receive_horizon::ReceiveHorizon;
-use rnic_sys::StreamClock;
 pub(crate) use srq_table::SrqTable;
 pub(crate) use timers::Timers;
 use tx_blocked::TxBlocked;
@@ -153,7 +153,7 @@ pub(crate) struct Engine {
     answer_takes_acks: bool,
     /// See [`Engine::quick_poll`].
     quick_polls_left: u8,
-    clock: StreamClock,
+    clock: Clock,
     /// Bytes built since the last flush.
     staged: usize,
     /// Nothing is held back for speed (`RNIC_STRICT`): what is posted or owed leaves at once.
@@ -165,14 +165,19 @@ pub(crate) struct Engine {
 impl Engine {
     /// The first, or only, one.
     pub(crate) fn open(config: &LinkConfig) -> std::result::Result<Engine, LinkError> {
-        let link = Port::from(RoceLink::open(config)?);
-        let common = Arc::<Common>::default();
+        let link = RoceLink::open(config)?;
+        Ok(Engine::on(Host::system(), link.into()))
+    }
+
+    /// The first, or only, one on that host, whose packets leave and come by `link`.
+    pub(crate) fn on(host: Host, link: Port) -> Engine {
+        let common = Arc::new(Common::new(host.clone()));
         for range in link.qpn_ranges() {
             common.add_range(*range, 0);
         }
         let (_, first_range) = link.card().unwrap_or_default();
         common.first_range.store(first_range, Ordering::Relaxed);
-        Ok(Engine::new(0, link, common, MemoryTable::default()))
+        Engine::new(0, link, common, MemoryTable::new(host))
     }
 
     /// For the link of another one beside this one, which is the first.
@@ -194,11 +199,12 @@ impl Engine {
     }
 
     fn new(index: usize, link: Port, common: Arc<Common>, memory: MemoryTable) -> Engine {
-        let mut qps = QpTable::default();
+        let host = common.host.clone();
+        let mut qps = QpTable::new(host.clone());
         for range in link.qpn_ranges() {
             qps.add_range(*range);
         }
-        let cm = Cm::new(&link);
+        let cm = Cm::new(&link, host.clone());
         Engine {
             index,
             common,
@@ -230,7 +236,7 @@ impl Engine {
             held: 0,
             answer_takes_acks: false,
             quick_polls_left: 0,
-            clock: StreamClock::default(),
+            clock: Clock::of(host.clone()),
             staged: 0,
             strict: rnic_settings::STRICT.is_on(),
             closed: false,
@@ -270,7 +276,7 @@ impl Engine {
             common.add_range(range, *index);
             Ok::<_, LinkError>(range)
         };
-        qps.allocate(rnic_sys::now_ns(), claim)
+        qps.allocate(common.host.now_ns(), claim)
             .map_err(|e| no_number(VERB, &e))?
             .ok_or_else(|| Error::new(VERB, libc::ENOMEM, "no free queue pair number"))
     }
@@ -353,7 +359,7 @@ impl Engine {
         self.send_last(qpn);
         let copies = self.revoke_qp(qpn);
         self.memory.windows().close_those_of(qpn);
-        if let Some(mut entry) = self.qps.remove(qpn, rnic_sys::now_ns()) {
+        if let Some(mut entry) = self.qps.remove(qpn, self.common.host.now_ns()) {
             entry.withdraw();
             self.timers.incast.leave(&mut entry.incast_member);
             self.common.live.fetch_sub(1, Ordering::Relaxed);

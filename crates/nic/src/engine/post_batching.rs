@@ -5,7 +5,7 @@ use rnic_transport::QueuePair;
 use super::doorbell::{self, Posted};
 use super::one_sided_batch::OneSidedBatch;
 use super::{Engine, QpEntry};
-use rnic_sys::StreamClock;
+use crate::host::Clock;
 
 impl Engine {
     /// What was just posted to this queue pair, which is in the list of the ready, may wait there
@@ -33,7 +33,7 @@ impl Engine {
             && self
                 .batching
                 .doorbell
-                .may_wait(posted, left, rnic_sys::now_ns)
+                .may_wait(posted, left, || self.clock.now_ns())
     }
 }
 
@@ -42,7 +42,7 @@ impl Engine {
 fn may_join(
     entry: &mut QpEntry,
     rows: &mut OneSidedBatch,
-    clock: &mut StreamClock,
+    clock: &mut Clock,
     posted: Posted,
 ) -> bool {
     // Whoever waits for each of them posts the next when it has the completion.
@@ -51,7 +51,7 @@ fn may_join(
         return false;
     }
     let left = entry.signals.left(doorbell::POSTS);
-    let now = rnic_sys::ticks_or_ns();
+    let now = clock.ticks_or_ns();
     entry.succession.posted(now) && rows.may_wait(posted, left, || clock.now_ns())
 }
 

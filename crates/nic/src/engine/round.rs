@@ -409,7 +409,7 @@ impl Engine {
         let may_execute = entry.cma.is_some()
             && entry
                 .uc_writes
-                .begins(&entry.transport, rnic_sys::ticks_or_ns);
+                .begins(&entry.transport, || self.common.host.ticks_or_ns());
         if requests {
             entry.held_ack.requested();
         }
@@ -453,9 +453,11 @@ impl Engine {
         }
         let executed = entry.transport.without_packets() != executed;
         if unreliable && entry.cma.is_some() {
-            entry.uc_writes.ended(executed, rnic_sys::ticks_or_ns);
+            entry
+                .uc_writes
+                .ended(executed, || self.common.host.ticks_or_ns());
         } else if executed {
-            entry.succession.done(rnic_sys::ticks_or_ns());
+            entry.succession.done(self.common.host.ticks_or_ns());
         }
         if others_wait {
             turn.shared = spent;

@@ -11,6 +11,7 @@ use super::foreign::Reach;
 use super::index_table::IndexTable;
 use super::key;
 use super::window::Windows;
+use crate::host::Host;
 
 /// What a key stands for: a range and rights.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(super) struct Entry {
 /// them. A region's lkey and rkey are the same number. Windows are one for all shards.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTable {
+    /// Whose randomness fresh keys have.
+    host: Host,
     entries: IndexTable<Entry>,
     pub(super) windows: Arc<Windows>,
     /// How regions of other processes are reached, by index.
@@ -43,6 +46,14 @@ pub(crate) struct MemoryTable {
 pub(super) const CAPACITY: usize = 1 << 22;
 
 impl MemoryTable {
+    /// On that host.
+    pub(crate) fn new(host: Host) -> MemoryTable {
+        MemoryTable {
+            host,
+            ..MemoryTable::default()
+        }
+    }
+
     /// Regions and windows.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() + self.windows.len()
@@ -54,6 +65,7 @@ impl MemoryTable {
     /// There is no memory.
     pub(crate) fn beside(&self) -> Result<MemoryTable, TryReserveError> {
         Ok(MemoryTable {
+            host: self.host.clone(),
             entries: self.entries.try_clone()?,
             windows: self.windows.clone(),
             reaches: self.reaches.clone(),
@@ -95,7 +107,7 @@ impl MemoryTable {
     /// A key whose index nobody has.
     pub(super) fn fresh_key(&self) -> u32 {
         loop {
-            let key = key::random();
+            let key = key::random(&self.host);
             let index = key::index(key);
             if index != self.last_removed && !self.is_taken(index) {
                 return key;

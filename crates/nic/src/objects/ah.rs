@@ -42,8 +42,8 @@ impl Pd {
                 format!("port_num is {}, the device has port 1", attr.port_num),
             ));
         }
-        let spec = path_spec(VERB, attr, 0, &gid_table())?;
         let nic = &self.context().shared.nic;
+        let spec = path_spec(VERB, attr, 0, &nic.host().gid_table())?;
         nic.check_alive(VERB)?;
         let mut engine = nic.lock();
         if let Err(error) = engine.link.has_way(&spec) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rnic_link::Copies;
 
-use crate::addressing::gid_table::{GidEntry, gid_table};
+use crate::addressing::gid_table::GidEntry;
 use crate::device::{DeviceAttr, PortAttr};
 use crate::driving::Nic;
 use crate::error::{Error, Result};
@@ -55,6 +55,10 @@ impl Context {
     fn open_with(origin: impl FnOnce(&Nic) -> Result<Option<Origin>>) -> Result<Context> {
         let nic = Nic::get()?;
         let origin = origin(&nic)?;
+        Context::open_on(nic, origin)
+    }
+
+    pub(crate) fn open_on(nic: Nic, origin: Option<Origin>) -> Result<Context> {
         let events = AsyncEvents::new();
         let events = events.map_err(|error| Error::os("ibv_open_device", "eventfd", &error))?;
         let events = Arc::new(events);
@@ -66,6 +70,7 @@ impl Context {
                 owner: Arc::new(Owner {
                     id,
                     events,
+                    host: nic.host().clone(),
                     device: Arc::new(nic.clone()),
                 }),
                 nic,
@@ -130,17 +135,19 @@ impl Context {
                 format!("port {port} does not exist, the device has port 1"),
             ));
         }
-        Ok(PortAttr::new(&gid_table()))
+        Ok(PortAttr::new(&self.gid_table()))
     }
 
     /// The GID table, read fresh.
     pub fn gid_table(&self) -> Vec<GidEntry> {
-        gid_table()
+        self.shared.nic.host().gid_table()
     }
 
     /// One entry of it.
     pub fn gid(&self, index: u32) -> Option<GidEntry> {
-        gid_table().into_iter().find(|entry| entry.index == index)
+        self.gid_table()
+            .into_iter()
+            .find(|entry| entry.index == index)
     }
 
     /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one

@@ -30,8 +30,8 @@ impl Card {
     pub(crate) fn issue(nic: &Nic, context: u64) -> Result<Card> {
         const VERB: &str = "ibv_open_device";
         let mut token = [0; 16];
-        token[..8].copy_from_slice(&rnic_sys::random_u64().to_ne_bytes());
-        token[8..].copy_from_slice(&rnic_sys::random_u64().to_ne_bytes());
+        token[..8].copy_from_slice(&nic.host().random_u64().to_ne_bytes());
+        token[8..].copy_from_slice(&nic.host().random_u64().to_ne_bytes());
         let token = Arc::new(token);
         let mut engine = nic.lock();
         let (cookie, first_range) = engine.link.card().unwrap_or_default();
@@ -221,7 +221,7 @@ fn ask<'a>(
     let start = Instant::now();
     loop {
         let mut engine = nic.lock();
-        engine.hear_neighbours(rnic_sys::now_ns(), true);
+        engine.hear_neighbours(nic.host().now_ns(), true);
         let awaited = &mut engine.neighbours.imported.awaited;
         let answer = awaited.get_mut(&request).and_then(|(_, said)| said.take());
         let there = engine

@@ -196,8 +196,8 @@ impl CqShared {
         }
         if let Some(stamps) = &mut inner.stamps {
             stamps.push_back(Stamp {
-                raw: rnic_sys::now_ns(),
-                wallclock: rnic_sys::now_realtime_ns(),
+                raw: self.owner.host.now_ns(),
+                wallclock: self.owner.host.now_realtime_ns(),
             });
         }
         self.len.store(inner.ring.len(), Ordering::Release);
@@ -207,7 +207,7 @@ impl CqShared {
             Armed::Solicited => solicited,
         };
         if notify {
-            let verdict = inner.moderation.completed(rnic_sys::now_ns);
+            let verdict = inner.moderation.completed(|| self.owner.host.now_ns());
             self.judge(verdict, inner, || {
                 self.owner.device.cq_tasks(completion.qpn)
             });
@@ -285,7 +285,9 @@ impl CqShared {
             return;
         }
         let waiting = inner.ring.len() as u32;
-        let verdict = inner.moderation.waiting(waiting, rnic_sys::now_ns);
+        let verdict = inner
+            .moderation
+            .waiting(waiting, || self.owner.host.now_ns());
         let device = &self.owner.device;
         self.judge(verdict, inner, || device.first_cq_tasks());
         if let Verdict::Remind(_) = verdict {
@@ -488,7 +490,9 @@ impl CqShared {
     /// Moderates events; see [`Cq::moderate`](crate::Cq::moderate).
     pub(crate) fn moderate(self: &Arc<Self>, count: u16, period: u16) {
         let mut inner = self.inner.lock();
-        let verdict = inner.moderation.set(count, period, rnic_sys::now_ns());
+        let verdict = inner
+            .moderation
+            .set(count, period, self.owner.host.now_ns());
         if inner.armed != Armed::No {
             let device = &self.owner.device;
             self.judge(verdict, inner, || device.first_cq_tasks());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cq_tasks::CqTasks;
 use super::events::{AsyncEvent, AsyncEvents};
 use crate::error::Result;
+use crate::host::Host;
 
 /// What queues ask of the device above them. They lie below the engine and the threads that drive
 /// it, so the device is handed down to them as this trait.
@@ -36,6 +37,8 @@ pub(crate) struct Owner {
     /// No other context of the process has it.
     pub(crate) id: u64,
     pub(crate) events: Arc<AsyncEvents>,
+    /// The machine that the device is on.
+    pub(crate) host: Host,
     pub(crate) device: Arc<dyn DeviceUpcalls>,
 }
 

@@ -8,11 +8,14 @@ use rnic_host::registry::{RANGES, range_of};
 use rustix_futex_sync::Mutex;
 
 use crate::engine::counters::PortCounters;
+use crate::host::Host;
 use crate::queues::CqFacts;
 
 /// Nobody who has its lock waits for another.
 #[derive(Debug)]
 pub(crate) struct Common {
+    /// The machine that the device is on.
+    pub(crate) host: Host,
     /// Whose shard each QPN range is, plus one; 0: another process's, or nobody's.
     ranges: Box<[AtomicU8]>,
     /// Queue pairs of all shards.
@@ -25,9 +28,10 @@ pub(crate) struct Common {
     cqs: Mutex<Vec<Weak<CqFacts>>>,
 }
 
-impl Default for Common {
-    fn default() -> Common {
+impl Common {
+    pub(crate) fn new(host: Host) -> Common {
         Common {
+            host,
             ranges: (0..RANGES).map(|_| AtomicU8::new(0)).collect(),
             live: AtomicUsize::new(0),
             counted: Mutex::default(),
@@ -35,9 +39,7 @@ impl Default for Common {
             cqs: Mutex::default(),
         }
     }
-}
 
-impl Common {
     pub(crate) fn add_range(&self, range: QpnRange, shard: usize) {
         if let Some(owner) = self.ranges.get(range_of(range.first) as usize) {
             owner.store(shard as u8 + 1, Ordering::Release);

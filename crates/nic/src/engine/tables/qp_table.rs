@@ -4,6 +4,7 @@ use rnic_host::QpnRange;
 use rnic_link::LinkError;
 
 use crate::engine::QpEntry;
+use crate::host::Host;
 
 /// How long a number rests after its queue pair: peers that missed the end of a connection still
 /// have it (a DREQ is repeated after 6.1 s), and packets may be on their way.
@@ -18,6 +19,7 @@ const RANGES_FOR_REST: usize = 16;
 /// of it.
 #[derive(Debug, Default)]
 pub(crate) struct QpTable {
+    host: Host,
     ranges: Vec<Range>,
     /// In which of them a number was found last: it is mostly the next one's, too.
     last: usize,
@@ -48,11 +50,19 @@ impl Range {
 }
 
 impl QpTable {
+    /// On that host, whose randomness orders the numbers.
+    pub(crate) fn new(host: Host) -> QpTable {
+        QpTable {
+            host,
+            ..QpTable::default()
+        }
+    }
+
     pub(crate) fn add_range(&mut self, range: QpnRange) {
         self.next = (self.ranges.len(), 0);
         self.ranges.push(Range {
             first: range.first,
-            order: shuffled(range.count),
+            order: shuffled(range.count, &self.host),
             entries: (0..range.count).map(|_| None).collect(),
             freed_ns: vec![0; range.count as usize],
         });
@@ -175,10 +185,10 @@ impl QpTable {
 }
 
 /// The places of a range in an order that nobody can tell (Fisher and Yates).
-fn shuffled(count: u32) -> Vec<u16> {
+fn shuffled(count: u32, host: &Host) -> Vec<u16> {
     let mut order: Vec<u16> = (0..=u16::MAX).take(count as usize).collect();
     let mut random = vec![0; 8 * order.len()];
-    rnic_sys::random_bytes(&mut random);
+    host.random_bytes(&mut random);
     for (at, bytes) in (1..order.len()).rev().zip(random.as_chunks::<8>().0) {
         let other = u64::from_ne_bytes(*bytes) % (at as u64 + 1);
         order.swap(at, other as usize);

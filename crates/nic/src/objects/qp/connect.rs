@@ -6,7 +6,7 @@ use rnic_wire::{PathMtu, Psn, Xrceth};
 use super::post::gone;
 use super::{Qp, transitions};
 use crate::addressing::address::{headroom, path_spec};
-use crate::addressing::gid_table::{GidEntry, active_mtu, gid_table};
+use crate::addressing::gid_table::{GidEntry, active_mtu};
 use crate::device::MAX_RD_ATOM;
 use crate::engine::{Acks, Engine, Peer, QpEntry};
 use crate::error::{Error, Result};
@@ -34,7 +34,7 @@ impl Qp {
         // Read before the engine is locked: that takes system calls.
         let datagram_rtr = shared.qp_type == QpType::Ud && attr.qp_state == QpState::Rtr;
         let table = if mask.contains(M::AV) || datagram_rtr && mask.contains(M::STATE) {
-            gid_table()
+            nic.host().gid_table()
         } else {
             Vec::new()
         };

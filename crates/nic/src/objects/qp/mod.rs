@@ -14,7 +14,6 @@ use rustix_futex_sync::Mutex;
 
 use handle::QpHandle;
 
-use crate::addressing::gid_table::gid_table;
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::engine::{Engine, QpEntry};
 use crate::error::{Error, Result};
@@ -265,7 +264,7 @@ impl Qp {
         }
         let nic = &self.inner.context.nic;
         nic.check_alive(VERB)?;
-        let table = gid_table();
+        let table = nic.host().gid_table();
         let mut engine = self.inner.shard.lock();
         if self.is_gone() {
             return Err(post::gone(VERB));

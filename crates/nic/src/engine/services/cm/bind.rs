@@ -91,7 +91,7 @@ impl Cm {
         };
         let service = ServiceId::new(entry.port_space, claim.addr().port());
         self.listeners.remove(service, key);
-        self.held.note_end(service, rnic_sys::now_ns());
+        self.held.note_end(service, self.host.now_ns());
     }
 
     pub(crate) fn set_option(&mut self, key: Key, option: IdOption) -> Result<()> {

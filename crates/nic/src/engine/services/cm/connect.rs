@@ -12,6 +12,7 @@ use super::state::Cm;
 use crate::addressing::address::AhAttr;
 use crate::device::LOCAL_CA_ACK_DELAY;
 use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::queues::QpType;
 
 /// There are no LIDs on RoCE.
@@ -22,6 +23,7 @@ const MOST_RETRIES: u8 = 7;
 impl Cm {
     pub(crate) fn connect(&mut self, key: Key, param: &ConnParam<'_>, now: u64) -> Result<()> {
         const VERB: &str = "rdma_connect";
+        let rq_psn = random_psn(&self.host);
         let entry = self.entry(VERB, key)?;
         entry.expect(VERB, &[State::RouteResolved])?;
         no_ece(VERB, param)?;
@@ -39,7 +41,7 @@ impl Cm {
             ah,
             path_mtu: path.mtu,
             remote_qpn: 0,
-            rq_psn: random_psn(),
+            rq_psn,
             sq_psn: 0,
             responder_resources: param.responder_resources,
             initiator_depth: param.initiator_depth,
@@ -374,8 +376,8 @@ impl Entry {
 }
 
 /// Where a connection begins to count its packets: hard to guess.
-pub(crate) fn random_psn() -> u32 {
-    (rnic_sys::random_u64() & 0xff_ffff) as u32
+pub(crate) fn random_psn(host: &Host) -> u32 {
+    (host.random_u64() & 0xff_ffff) as u32
 }
 
 fn no_ece(verb: &'static str, param: &ConnParam<'_>) -> Result<()> {

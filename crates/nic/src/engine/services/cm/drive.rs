@@ -13,20 +13,23 @@ use super::event_translation::{admit, wanted};
 use super::qp1::{Arrived, Taken};
 use super::slab::{Key, Slab};
 use super::state::Cm;
-use crate::addressing::gid_table::{GidEntry, device_guid, gid_table};
+use crate::addressing::gid_table::GidEntry;
 use crate::engine::Engine;
+use crate::host::Host;
 use crate::observe;
 
 impl Cm {
-    pub(crate) fn new(link: &Port) -> Cm {
+    pub(crate) fn new(link: &Port, host: Host) -> Cm {
         let first = link.qpn_ranges().first().map_or(0, |range| range.first);
         let endpoint = Endpoint::new(Config {
             range: range_of(first) as u16,
-            seed: rnic_sys::random_u64(),
-            guid: device_guid(),
+            seed: host.random_u64(),
+            guid: host.device_guid(),
             ..Config::default()
         });
+        let table = host.gid_table();
         let mut cm = Cm {
+            host,
             ids: Slab::default(),
             channels: Slab::default(),
             memberships: Slab::default(),
@@ -46,7 +49,7 @@ impl Cm {
             forwards: Vec::new(),
             deadline: None,
         };
-        cm.set_table(gid_table());
+        cm.set_table(table);
         cm
     }
 
@@ -62,7 +65,7 @@ impl Cm {
     pub(crate) fn refresh(&mut self, table: &[GidEntry]) {
         let gids = |table: &[GidEntry]| table.iter().map(|row| row.gid).collect::<Vec<_>>();
         if gids(table) != gids(&self.table) {
-            self.set_table(gid_table());
+            self.set_table(self.host.gid_table());
         }
     }
 
@@ -219,7 +222,7 @@ impl Engine {
 
     /// The host's addresses have changed. Who was bound to one that is gone hears of it.
     pub(crate) fn cm_addresses_changed(&mut self, table: Vec<GidEntry>) {
-        let now = rnic_sys::now_ns();
+        let now = self.common.host.now_ns();
         let Engine { cm, link, .. } = self;
         cm.qp1.forget_paths(link);
         let there = |source: &Source| {
@@ -241,7 +244,7 @@ impl Engine {
     }
 
     pub(crate) fn remove_cm_channel(&mut self, channel: Key) {
-        let now = rnic_sys::now_ns();
+        let now = self.common.host.now_ns();
         self.cm.remove_channel(channel, now);
         self.send_cm(now);
     }

@@ -253,6 +253,7 @@ impl Cm {
             packet_life_time: req.primary.ack_timeout.saturating_sub(1),
         };
         let mut entry = self.entry_of_request(listener, qp_type, request.ip, req.service_id)?;
+        let rq_psn = random_psn(&self.host);
         entry.place(self.row_of_gid(address.local_gid)?);
         entry.mtu = Some(path.mtu);
         entry.path = Some(path);
@@ -263,7 +264,7 @@ impl Cm {
                 ah: entry.ah(&path),
                 path_mtu: path.mtu,
                 remote_qpn: req.qpn,
-                rq_psn: random_psn(),
+                rq_psn,
                 sq_psn: req.starting_psn,
                 responder_resources: request.responder_resources(),
                 initiator_depth: request.initiator_depth(),

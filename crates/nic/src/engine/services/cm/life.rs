@@ -223,18 +223,22 @@ impl Engine {
     /// The process ends, or its NIC: what peers think of as connected is over, and they are told.
     /// Takes 50 ms at most.
     pub(crate) fn close_cm(&mut self) {
-        self.cm.let_go(rnic_sys::now_ns());
-        self.cm.note_waits(rnic_sys::now_ns());
+        self.cm.let_go(self.common.host.now_ns());
+        self.cm.note_waits(self.common.host.now_ns());
         for key in self.cm.ids.keys() {
-            self.cm.destroy(key, rnic_sys::now_ns());
+            self.cm.destroy(key, self.common.host.now_ns());
         }
-        self.send_cm(rnic_sys::now_ns());
+        self.send_cm(self.common.host.now_ns());
+        if self.common.host.is_simulated() {
+            // Nothing comes as long as this waits.
+            return;
+        }
         let mut fds = vec![self.link.rx_fd()];
         fds.extend(self.link.handover_fds());
         for attempt in 1..=FAREWELLS {
-            let until = rnic_sys::now_ns() + FAREWELL.as_nanos() as u64;
+            let until = self.common.host.now_ns() + FAREWELL.as_nanos() as u64;
             while self.cm.is_leaving() {
-                let Some(left) = until.checked_sub(rnic_sys::now_ns()) else {
+                let Some(left) = until.checked_sub(self.common.host.now_ns()) else {
                     break;
                 };
                 let _ = rnic_sys::poll(&fds, Some(Duration::from_nanos(left)));
@@ -244,8 +248,8 @@ impl Engine {
                 return;
             }
             if attempt < FAREWELLS {
-                self.cm.repeat_farewells(rnic_sys::now_ns());
-                self.send_cm(rnic_sys::now_ns());
+                self.cm.repeat_farewells(self.common.host.now_ns());
+                self.send_cm(self.common.host.now_ns());
             }
         }
     }

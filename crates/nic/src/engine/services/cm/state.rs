@@ -20,6 +20,7 @@ use super::queries::Queries;
 use super::slab::{Key, Slab};
 use super::waits::Waits;
 use crate::addressing::gid_table::GidEntry;
+use crate::host::Host;
 use rnic_sys::EventFd;
 
 /// An event channel.
@@ -33,6 +34,7 @@ pub(crate) struct Channel {
 
 /// The process's connection manager.
 pub(crate) struct Cm {
+    pub(crate) host: Host,
     pub(crate) ids: Slab<Entry>,
     pub(crate) channels: Slab<Channel>,
     pub(crate) memberships: Slab<Membership>,

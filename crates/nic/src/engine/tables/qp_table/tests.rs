@@ -59,7 +59,7 @@ fn sorted(numbers: &[u32]) -> Vec<u32> {
 /// next one's.
 #[test]
 fn numbers_come_in_an_order_that_nobody_can_tell() {
-    let [one, other] = [(); 2].map(|()| shuffled(4096));
+    let [one, other] = [(); 2].map(|()| shuffled(4096, &Host::system()));
     assert!(
         sorted(&one.iter().map(|n| (*n).into()).collect::<Vec<_>>())
             .into_iter()

@@ -1,0 +1,39 @@
+//! Whole devices in a simulated network and in virtual time.
+//!
+//! A [`Scenario`] says which hosts there are, which queue pairs connect them, what their programs
+//! post, and what the network does to packets. [`run`] plays it: each host has a device of its own
+//! (`rnic_nic::SimulatedDevice`: verbs, engine, timers, transport), the network is a queue of
+//! packets with times, and no time passes but from one event to the next. An oracle checks every
+//! byte that is received, read or written, every completion exactly once and in order, and that no
+//! byte outside of what was granted has changed. If everybody waits and nothing is due, a wake-up
+//! was lost.
+//!
+//! The same scenario gives the same [digest](Outcome::digest), packet by packet. One that fails is
+//! made [smaller](shrink) as long as it fails in the same way, and prints as a script, which may be
+//! read, changed and kept ([`script`]).
+//!
+//! | file | duty |
+//! | --- | --- |
+//! | `scenario` | what is played; a random one from a seed |
+//! | `script` | the same as text |
+//! | `network` | delay, loss, duplication, reordering |
+//! | `memory` | registered memory with guards around it |
+//! | `program` | what a program at a queue pair does, and the oracle that checks it |
+//! | `world` | hosts, events, time |
+//! | `shrink` | the smallest scenario that still fails |
+
+mod digest;
+mod memory;
+mod network;
+mod program;
+mod scenario;
+pub mod script;
+mod shrink;
+mod world;
+
+pub use network::NetworkCounters;
+pub use scenario::{
+    Direction, Fate, Flow, HostSpec, Impairments, Kind, Op, Scenario, Service, Shape,
+};
+pub use shrink::shrink;
+pub use world::{Failure, Outcome, run};

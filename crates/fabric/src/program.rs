@@ -1,0 +1,605 @@
+//! The program at one end of a flow, and the oracle that knows how it must end.
+//!
+//! Both directions of a flow have memory of their own. What a SEND or WRITE brings is a piece of
+//! the sender's `source`, whose bytes are known. WRITEs go to `target`, and may overlap: at the end
+//! it is what they make of it in their order. READs come from `remote`, which nobody changes, and
+//! atomics go to words of it; each brings its result to a place of its own in `landing`.
+
+use rnic_nic::{
+    Access, AhAttr, Completion, CompletionOpcode, Context, Cq, Gid, Immediate, Pd, Qp, QpAttr,
+    QpAttrMask as M, QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList,
+    Status,
+};
+
+use crate::digest::Digest;
+use crate::memory::Memory;
+use crate::scenario::{Direction, Flow, Kind, Op, Service};
+
+/// Words of `remote` that atomics go to; the rest of it is read.
+const WORDS: usize = 8;
+/// Completions that one look takes.
+const LOOK: usize = 16;
+/// Receives have wr_ids from here on.
+const RECEIVE: u64 = 1 << 32;
+/// What a receive's buffer holds before its message comes.
+const EMPTY: u8 = 0xee;
+
+/// What the peer may reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reachable {
+    target: (u64, u32),
+    remote: (u64, u32),
+}
+
+/// One end of a flow.
+pub(crate) struct Side {
+    flow: usize,
+    /// Which end of it.
+    end: usize,
+    service: Service,
+    /// The network keeps packets in order, each once.
+    in_order: bool,
+    depth: usize,
+    late: u64,
+    /// What this side posts, and what the peer does.
+    own: Direction,
+    peers: Direction,
+    // Dropped in this order: nothing is done to memory any more when queue pair and completion
+    // queue are gone.
+    qp: Qp,
+    cq: Cq,
+    source: Memory,
+    landing: Memory,
+    inbox: Memory,
+    target: Memory,
+    remote: Memory,
+    /// Where each operation's result comes to in `landing`.
+    places: Vec<usize>,
+    peer: Option<Reachable>,
+    /// Bytes of a receive's buffer.
+    room: usize,
+    /// When each slot of `inbox` may be posted again; `None`: it is posted.
+    slots: Vec<Option<u64>>,
+    /// Operations posted so far, and the time of the last.
+    posted: usize,
+    posted_at: u64,
+    /// Those that are known to be complete.
+    completed: usize,
+    /// Messages received so far.
+    received: usize,
+    /// The operation that was received last, plus one.
+    received_op: usize,
+    /// An operation of this side has failed, as it should.
+    failed: bool,
+    rng: fastrand::Rng,
+}
+
+/// A byte of `source`, which depends on all that may be confused.
+fn source_byte(flow: usize, end: usize, at: usize) -> u8 {
+    (at * 31 + (at >> 8) * 7 + flow * 101 + end * 53) as u8
+}
+
+fn remote_byte(flow: usize, end: usize, at: usize) -> u8 {
+    source_byte(flow + 77, end, at)
+}
+
+/// Where in a region an operation's bytes are.
+fn place(op: usize, len: usize, region: usize) -> usize {
+    op * 97 % (region - len + 1)
+}
+
+fn largest(direction: &Direction) -> usize {
+    let lens = direction.ops.iter().map(|op| op.len as usize);
+    lens.max().unwrap_or(0).max(64)
+}
+
+/// Length of the regions that operations of a direction are placed in.
+fn region_len(direction: &Direction) -> usize {
+    largest(direction) + 512
+}
+
+fn in_words<T: std::fmt::Display>(error: T) -> String {
+    error.to_string()
+}
+
+impl Side {
+    /// End `end` of the flow, on a host whose device this is.
+    pub(crate) fn new(
+        flow_at: usize,
+        end: usize,
+        flow: &Flow,
+        context: &Context,
+        (seed, in_order): (u64, bool),
+    ) -> Result<Side, String> {
+        let (own, peers) = (
+            flow.directions[end].clone(),
+            flow.directions[1 - end].clone(),
+        );
+        let pd: Pd = context.alloc_pd();
+        let cq = context
+            .create_cq(2 * (flow.depth + flow.receives) + 16, None, 0)
+            .map_err(in_words)?;
+        let local = Access::LOCAL_WRITE;
+        let memory = |nth: u64, len: usize, access, fill: &dyn Fn(usize) -> u8| {
+            Memory::new(&pd, (nth << 28, len), access, fill).map_err(in_words)
+        };
+        let source = memory(1, region_len(&own), Access(0), &|at| {
+            source_byte(flow_at, end, at)
+        })?;
+        let mut places = Vec::new();
+        let mut landing = 64;
+        for op in &own.ops {
+            places.push(landing);
+            if op.kind == Kind::Read || op.kind.is_atomic() {
+                landing += (op.len as usize).next_multiple_of(8);
+            }
+        }
+        let landing = memory(2, landing, local, &|_| EMPTY)?;
+        let room = largest(&peers);
+        let receives = flow.receives as usize;
+        let inbox = memory(3, room * receives, local, &|_| EMPTY)?;
+        let target = memory(4, region_len(&peers), local | Access::REMOTE_WRITE, &|_| {
+            EMPTY
+        })?;
+        let remote = memory(
+            5,
+            8 * WORDS + region_len(&peers),
+            local | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            &|at| match at < 8 * WORDS {
+                true => 0,
+                false => remote_byte(flow_at, end, at),
+            },
+        )?;
+        let qp = pd
+            .create_qp(&QpInit {
+                qp_type: match flow.service {
+                    Service::Rc => QpType::Rc,
+                    Service::Uc => QpType::Uc,
+                },
+                send_cq: cq.clone(),
+                recv_cq: cq.clone(),
+                srq: None,
+                cap: QpCap {
+                    max_send_wr: flow.depth,
+                    max_recv_wr: flow.receives,
+                    max_send_sge: 2,
+                    max_recv_sge: 2,
+                    max_inline_data: 0,
+                },
+                sq_sig_all: false,
+                cookie: 0,
+            })
+            .map_err(in_words)?;
+        Ok(Side {
+            flow: flow_at,
+            end,
+            service: flow.service,
+            in_order,
+            depth: flow.depth as usize,
+            late: flow.late,
+            own,
+            peers,
+            qp,
+            cq,
+            source,
+            landing,
+            inbox,
+            target,
+            remote,
+            places,
+            peer: None,
+            room,
+            slots: vec![Some(0); receives],
+            posted: 0,
+            posted_at: 0,
+            completed: 0,
+            received: 0,
+            received_op: 0,
+            failed: false,
+            rng: fastrand::Rng::with_seed(seed),
+        })
+    }
+
+    /// What the other end needs to know.
+    pub(crate) fn reachable(&self) -> (u32, Reachable) {
+        let reachable = Reachable {
+            target: (self.target.address(0), self.target.key()),
+            remote: (self.remote.address(0), self.remote.key()),
+        };
+        (self.qp.qpn(), reachable)
+    }
+
+    /// Takes the queue pair to RTS.
+    pub(crate) fn connect(
+        &mut self,
+        flow: &Flow,
+        (peer, reachable): (u32, Reachable),
+        gid: Gid,
+    ) -> Result<(), String> {
+        self.peer = Some(reachable);
+        let attr = QpAttr {
+            qp_access_flags: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            port_num: 1,
+            path_mtu: Some(flow.mtu),
+            dest_qp_num: peer,
+            rq_psn: flow.psns[1 - self.end],
+            sq_psn: flow.psns[self.end],
+            max_dest_rd_atomic: 4,
+            max_rd_atomic: 4,
+            min_rnr_timer: 1,
+            timeout: flow.timeout,
+            retry_cnt: flow.retry,
+            rnr_retry: flow.rnr_retry,
+            ah: AhAttr {
+                dgid: gid,
+                sgid_index: 0,
+                is_global: true,
+                port_num: 1,
+                ..AhAttr::default()
+            },
+            ..QpAttr::default()
+        };
+        let to = |qp_state, mask| {
+            let attr = QpAttr { qp_state, ..attr };
+            self.qp.modify(&attr, M::STATE | mask).map_err(in_words)
+        };
+        to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS)?;
+        let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+        match self.service {
+            Service::Uc => {
+                to(QpState::Rtr, rtr)?;
+                to(QpState::Rts, M::SQ_PSN)
+            }
+            Service::Rc => {
+                to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER)?;
+                let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
+                to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC)
+            }
+        }
+    }
+
+    /// Each completion is there, and each message that must come.
+    pub(crate) fn is_done(&self) -> bool {
+        let due = self.peers.ops.iter();
+        let due = due.filter(|op| op.kind.takes_receive() && op.expect == Status::Success);
+        let all_received = self.service == Service::Uc || self.received >= due.count();
+        self.completed == self.own.ops.len() && all_received
+    }
+
+    /// What the program waits for, in words.
+    pub(crate) fn waits_for(&self) -> String {
+        format!(
+            "end {} of flow {}: {} of {} completed, {} posted, {} received, {:?}",
+            self.end,
+            self.flow,
+            self.completed,
+            self.own.ops.len(),
+            self.posted,
+            self.received,
+            self.qp.state(),
+        )
+    }
+
+    /// One look of the program: takes completions, posts what it can. Gives when it wants to look
+    /// again for its own sake.
+    pub(crate) fn look(&mut self, now: u64, digest: &mut Digest) -> Result<Option<u64>, String> {
+        let mut taken: [Option<Completion>; LOOK] = [None; LOOK];
+        let mut count = 0;
+        self.cq
+            .poll(LOOK, &mut |completion| {
+                taken[count] = Some(*completion);
+                count += 1;
+            })
+            .map_err(in_words)?;
+        for completion in taken.into_iter().flatten() {
+            digest.word(completion.wr_id ^ now << 20);
+            digest.word(u64::from(completion.byte_len) << 32 | completion.status as u64);
+            let checked = match completion.wr_id >= RECEIVE {
+                true => self.check_receive(now, &completion),
+                false => self.check_send(&completion),
+            };
+            checked.map_err(|why| format!("end {} of flow {}: {why}", self.end, self.flow))?;
+        }
+        let next_receive = self.post_receives(now)?;
+        let next_send = self.post_sends(now)?;
+        let again = (count == LOOK).then_some(now);
+        Ok([again, next_receive, next_send].into_iter().flatten().min())
+    }
+
+    fn post_receives(&mut self, now: u64) -> Result<Option<u64>, String> {
+        let mut next = None;
+        for slot in 0..self.slots.len() {
+            let Some(at) = self.slots[slot] else { continue };
+            if at > now || self.qp.state() == QpState::Err {
+                next = next.into_iter().chain([at]).filter(|at| *at > now).min();
+                continue;
+            }
+            self.inbox.fill(slot * self.room, self.room, EMPTY);
+            let sge = self.inbox.sge(slot * self.room, self.room);
+            let wqe = RecvWqe {
+                wr_id: RECEIVE + slot as u64,
+                sges: SgList::from_slice(&[sge]),
+            };
+            self.qp
+                .post_recv(&mut std::iter::once(Ok(wqe)))
+                .map_err(|(_, why)| format!("a receive is refused: {why}"))?;
+            self.slots[slot] = None;
+        }
+        Ok(next)
+    }
+
+    /// Whether operation `nth` makes a completion.
+    fn is_signaled(&self, nth: usize) -> bool {
+        let op = &self.own.ops[nth];
+        op.signaled || nth + 1 == self.own.ops.len() || (nth + 1).is_multiple_of(self.depth / 2)
+    }
+
+    fn post_sends(&mut self, now: u64) -> Result<Option<u64>, String> {
+        let mut wqes = Vec::new();
+        let mut next = None;
+        while self.posted < self.own.ops.len()
+            && self.posted - self.completed < self.depth
+            // What was posted together leaves together; what was not, need not.
+            && wqes.len() < 4
+        {
+            let op = self.own.ops[self.posted];
+            let due = self.posted_at.saturating_add(op.after);
+            if due > now {
+                next = Some(due);
+                break;
+            }
+            wqes.push(Ok(self.request(self.posted, &op)));
+            self.posted += 1;
+            self.posted_at = now;
+        }
+        if wqes.is_empty() {
+            return Ok(next);
+        }
+        let more = wqes.len() == 4;
+        self.qp
+            .post_send(&mut wqes.into_iter())
+            .map_err(|(_, why)| format!("a work request is refused: {why}"))?;
+        Ok(if more { Some(now + 1) } else { next })
+    }
+
+    fn request(&self, nth: usize, op: &Op) -> SendWqe {
+        let (len, peer) = (op.len as usize, self.peer.expect("connected"));
+        let imm = (nth as u32).to_be_bytes();
+        let (target, target_key) = peer.target;
+        let (remote, remote_key) = peer.remote;
+        let to_target = target + place(nth, len, region_len(&self.own)) as u64;
+        let word = remote + (nth % WORDS * 8) as u64;
+        let send_op = match op.kind {
+            Kind::Send => SendOp::Send,
+            Kind::SendImm => SendOp::SendImm(imm),
+            Kind::Write => SendOp::Write {
+                remote_addr: to_target,
+                rkey: target_key,
+            },
+            Kind::WriteImm => SendOp::WriteImm {
+                remote_addr: to_target,
+                rkey: target_key,
+                imm,
+            },
+            Kind::Read => SendOp::Read {
+                remote_addr: remote + self.read_from(nth, len) as u64,
+                rkey: remote_key,
+            },
+            Kind::FetchAdd => SendOp::FetchAdd {
+                remote_addr: word,
+                rkey: remote_key,
+                add: nth as u64 + 1,
+            },
+            Kind::CompareSwap => SendOp::CompareSwap {
+                remote_addr: word,
+                rkey: remote_key,
+                compare: self.word_before(nth),
+                swap: nth as u64 * 1000,
+            },
+        };
+        let sge = match op.kind {
+            Kind::Read | Kind::FetchAdd | Kind::CompareSwap => {
+                self.landing.sge(self.places[nth], len)
+            }
+            _ => self.source.sge(place(nth, len, region_len(&self.own)), len),
+        };
+        SendWqe {
+            wr_id: nth as u64,
+            op: send_op,
+            data: SendData::Gather(SgList::from_slice(&[sge])),
+            signaled: self.is_signaled(nth),
+            solicited: false,
+            fence: op.fence,
+            srqn: 0,
+        }
+    }
+
+    fn read_from(&self, nth: usize, len: usize) -> usize {
+        8 * WORDS + place(nth, len, region_len(&self.own))
+    }
+
+    /// What operation `nth`'s word holds before it: all atomics before it were executed.
+    fn word_before(&self, nth: usize) -> u64 {
+        let before = self.own.ops[..nth].iter().enumerate();
+        let same = before.filter(|(at, _)| at % WORDS == nth % WORDS);
+        same.fold(0, |value: u64, (at, op)| match op.kind {
+            Kind::FetchAdd => value.wrapping_add(at as u64 + 1),
+            Kind::CompareSwap => at as u64 * 1000,
+            _ => value,
+        })
+    }
+
+    fn check_send(&mut self, completion: &Completion) -> Result<(), String> {
+        let nth = completion.wr_id as usize;
+        let due = (self.completed..self.posted).find(|at| {
+            // What fails completes in any case.
+            self.is_signaled(*at) || self.own.ops[*at].expect != Status::Success
+        });
+        if due != Some(nth) {
+            return Err(format!("operation {nth} completes, due was {due:?}"));
+        }
+        let op = self.own.ops[nth];
+        if completion.status != op.expect {
+            return Err(format!(
+                "operation {nth} ({:?}) ends with {:?}, not {:?}",
+                op.kind, completion.status, op.expect
+            ));
+        }
+        self.failed |= op.expect != Status::Success;
+        if op.expect == Status::Success {
+            let opcode = match op.kind {
+                Kind::Send | Kind::SendImm => CompletionOpcode::Send,
+                Kind::Write | Kind::WriteImm => CompletionOpcode::RdmaWrite,
+                Kind::Read => CompletionOpcode::RdmaRead,
+                Kind::FetchAdd => CompletionOpcode::FetchAdd,
+                Kind::CompareSwap => CompletionOpcode::CompareSwap,
+            };
+            if completion.opcode != opcode {
+                return Err(format!(
+                    "operation {nth} is told as {:?}",
+                    completion.opcode
+                ));
+            }
+            // Those without a completion are over as well.
+            for at in self.completed..=nth {
+                self.check_landing(at)?;
+            }
+        }
+        self.completed = nth + 1;
+        Ok(())
+    }
+
+    fn check_landing(&self, nth: usize) -> Result<(), String> {
+        let (op, at) = (self.own.ops[nth], self.places[nth]);
+        let len = op.len as usize;
+        match op.kind {
+            Kind::Read => {
+                let from = self.read_from(nth, len);
+                let wanted = |byte| remote_byte(self.flow, 1 - self.end, from + byte - at);
+                match self.landing.differs(at, len, wanted) {
+                    Some(byte) => Err(format!("READ {nth}: byte {} is wrong", byte - at)),
+                    None => Ok(()),
+                }
+            }
+            Kind::FetchAdd | Kind::CompareSwap => {
+                let (is, wanted) = (self.landing.word(at), self.word_before(nth));
+                match is == wanted {
+                    true => Ok(()),
+                    false => Err(format!("atomic {nth} brings {is}, not {wanted}")),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_receive(&mut self, now: u64, completion: &Completion) -> Result<(), String> {
+        let slot = (completion.wr_id - RECEIVE) as usize;
+        if self.slots.get(slot) != Some(&None) {
+            return Err(format!("receive {slot} completes, and is not posted"));
+        }
+        let late = self.late;
+        self.slots[slot] = Some(match late {
+            0 => now,
+            late => now + self.rng.u64(..=late),
+        });
+        if completion.status != Status::Success {
+            let flushed = completion.status == Status::WorkRequestFlushed && self.failed;
+            return match flushed {
+                true => Ok(()),
+                false => Err(format!("receive {slot} ends with {:?}", completion.status)),
+            };
+        }
+        // UC takes the first packet of a message whatever its PSN is (IBTA vol. 1, 9.8.2.2.1): what
+        // the network repeats comes again, and what it delays comes late.
+        let strict = self.service == Service::Rc || self.in_order;
+        let begin = if strict { self.received_op } else { 0 };
+        let candidates = begin..self.peers.ops.len();
+        let mut candidates = candidates.filter(|nth| self.peers.ops[*nth].kind.takes_receive());
+        let nth = match self.service {
+            Service::Rc => candidates.next(),
+            // Some before it may be lost.
+            Service::Uc => candidates.find(|nth| self.is_message(*nth, slot, completion)),
+        };
+        let Some(nth) = nth else {
+            return Err(format!("receive {slot}: nobody has sent that"));
+        };
+        if !self.is_message(nth, slot, completion) {
+            return Err(format!(
+                "receive {slot}: {:?}, {} bytes, is not operation {nth} of the peer",
+                completion.opcode, completion.byte_len
+            ));
+        }
+        self.received_op = nth + 1;
+        self.received += 1;
+        Ok(())
+    }
+
+    /// What came is what that operation of the peer sends.
+    fn is_message(&self, nth: usize, slot: usize, completion: &Completion) -> bool {
+        let op = self.peers.ops[nth];
+        let imm = Immediate::Data((nth as u32).to_be_bytes());
+        let (opcode, immediate, len) = match op.kind {
+            Kind::SendImm => (CompletionOpcode::Recv, imm, op.len as usize),
+            Kind::WriteImm => (CompletionOpcode::RecvRdmaWithImm, imm, 0),
+            _ => (CompletionOpcode::Recv, Immediate::None, op.len as usize),
+        };
+        let from = place(nth, len, region_len(&self.peers));
+        let at = slot * self.room;
+        // A message of UC that ended in the middle has left bytes there, and the receive to the
+        // next one.
+        let checked = match self.service {
+            Service::Rc => self.room,
+            Service::Uc => len,
+        };
+        let wanted = |byte: usize| match byte - at < len {
+            true => source_byte(self.flow, 1 - self.end, from + byte - at),
+            false => EMPTY,
+        };
+        completion.opcode == opcode
+            && completion.immediate == immediate
+            && completion.byte_len == op.len
+            && self.inbox.differs(at, checked, wanted).is_none()
+    }
+
+    /// At the end: what the peer has written is there, and nothing else has changed.
+    pub(crate) fn check_memory(&self) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("end {} of flow {}: {what}", self.end, self.flow));
+        let all = [
+            &self.source,
+            &self.landing,
+            &self.inbox,
+            &self.target,
+            &self.remote,
+        ];
+        if !all.iter().all(|memory| memory.guards_hold()) {
+            return wrong("a byte outside of the regions has changed");
+        }
+        if self.service == Service::Uc
+            || self.peers.ops.iter().any(|op| op.expect != Status::Success)
+        {
+            return Ok(());
+        }
+        let len = region_len(&self.peers);
+        let mut model = vec![EMPTY; len];
+        for (nth, op) in self.peers.ops.iter().enumerate() {
+            if op.kind.is_write() {
+                let at = place(nth, op.len as usize, len);
+                for (byte, cell) in model[at..at + op.len as usize].iter_mut().enumerate() {
+                    *cell = source_byte(self.flow, 1 - self.end, at + byte);
+                }
+            }
+        }
+        if let Some(byte) = self.target.differs(0, len, |at| model[at]) {
+            return wrong(&format!("byte {byte} of what the peer wrote is wrong"));
+        }
+        let fixed = |at| remote_byte(self.flow, self.end, at);
+        if self.remote.differs(8 * WORDS, len, fixed).is_some() {
+            return wrong("memory that may only be read has changed");
+        }
+        let fixed = |at| source_byte(self.flow, self.end, at);
+        match self.source.differs(0, region_len(&self.own), fixed) {
+            Some(_) => wrong("memory that nobody may write has changed"),
+            None => Ok(()),
+        }
+    }
+}

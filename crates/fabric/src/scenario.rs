@@ -1,0 +1,322 @@
+//! What is played: hosts, queue pairs, work requests, and what the network does.
+
+use std::net::IpAddr;
+
+use rnic_nic::Status;
+use rnic_wire::PathMtu;
+
+/// A host with one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostSpec {
+    /// Its name in scripts.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its programs poll: they have the engine to themselves, and the background thread looks once
+    /// in a millisecond. Else that thread drives.
+    pub polls: bool,
+    /// Time from a packet's arrival to the round that takes it in, at most, ns.
+    pub wake: u64,
+}
+
+/// Transport service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connection: all arrives, in order.
+    Rc,
+    /// Unreliable connection: what arrives is in order.
+    Uc,
+}
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SEND.
+    Send,
+    /// SEND with immediate.
+    SendImm,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate.
+    WriteImm,
+    /// RDMA READ.
+    Read,
+    /// Fetch and add.
+    FetchAdd,
+    /// Compare and swap.
+    CompareSwap,
+}
+
+impl Kind {
+    /// All.
+    pub const ALL: [Kind; 7] = [
+        Kind::Send,
+        Kind::SendImm,
+        Kind::Write,
+        Kind::WriteImm,
+        Kind::Read,
+        Kind::FetchAdd,
+        Kind::CompareSwap,
+    ];
+
+    /// It consumes a receive.
+    pub fn takes_receive(self) -> bool {
+        matches!(self, Kind::Send | Kind::SendImm | Kind::WriteImm)
+    }
+
+    /// It has eight bytes.
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Kind::FetchAdd | Kind::CompareSwap)
+    }
+
+    /// It writes the peer's memory.
+    pub fn is_write(self) -> bool {
+        matches!(self, Kind::Write | Kind::WriteImm)
+    }
+}
+
+/// A work request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Op {
+    /// What it does.
+    pub kind: Kind,
+    /// Bytes.
+    pub len: u32,
+    /// Posted so long after the one before, at the earliest, ns.
+    pub after: u64,
+    /// It makes a completion. So do the last of a direction and each that the queue's room depends
+    /// on, whatever this says.
+    pub signaled: bool,
+    /// It waits for READs and atomics before it.
+    pub fence: bool,
+    /// How it ends.
+    pub expect: Status,
+}
+
+impl Op {
+    /// A signaled one that succeeds.
+    pub fn new(kind: Kind, len: u32) -> Op {
+        Op {
+            kind,
+            len,
+            after: 0,
+            signaled: true,
+            fence: false,
+            expect: Status::Success,
+        }
+    }
+}
+
+/// One direction of a flow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Direction {
+    /// What the program posts, in order.
+    pub ops: Vec<Op>,
+}
+
+/// Two queue pairs that are connected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Service.
+    pub service: Service,
+    /// The two hosts, by place; they may be one.
+    pub hosts: [usize; 2],
+    /// Path MTU.
+    pub mtu: PathMtu,
+    /// Work requests that a send queue takes.
+    pub depth: u32,
+    /// Receives that are posted at most.
+    pub receives: u32,
+    /// A receive is posted again so long after its completion, at most, ns.
+    pub late: u64,
+    /// `timeout` of the queue pairs (a code).
+    pub timeout: u8,
+    /// `retry_cnt`.
+    pub retry: u8,
+    /// `rnr_retry`; 7: for ever.
+    pub rnr_retry: u8,
+    /// First PSN of each side.
+    pub psns: [u32; 2],
+    /// What each side posts.
+    pub directions: [Direction; 2],
+}
+
+/// What the network does to packets at random. Probabilities are per packet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Impairments {
+    /// A packet is lost.
+    pub loss: f64,
+    /// It arrives with a wrong ICRC.
+    pub corrupt: f64,
+    /// It arrives twice.
+    pub duplicate: f64,
+    /// Others overtake it.
+    pub reorder: f64,
+    /// From one end to the other, least and most, ns.
+    pub delay: (u64, u64),
+    /// What a packet that is overtaken, or that arrives twice, takes longer, at most, ns.
+    pub detour: u64,
+    /// How often a PSN of a queue pair may be harmed. With a bound below the retry counter each
+    /// operation of an RC queue pair has to succeed.
+    pub harm_per_psn: Option<u8>,
+}
+
+impl Default for Impairments {
+    fn default() -> Impairments {
+        Impairments {
+            loss: 0.0,
+            corrupt: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            delay: (1_000, 1_000),
+            detour: 50_000,
+            harm_per_psn: None,
+        }
+    }
+}
+
+/// What the network does to one packet, whatever else it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is lost.
+    Drop,
+    /// It arrives twice.
+    Duplicate,
+    /// It arrives so much later, ns, and others overtake it.
+    Delay(u64),
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Decides what is random.
+    pub seed: u64,
+    /// The hosts.
+    pub hosts: Vec<HostSpec>,
+    /// The queue pairs.
+    pub flows: Vec<Flow>,
+    /// What the network does.
+    pub impairments: Impairments,
+    /// What becomes of the `n`th packet (from 1) from one host to another.
+    pub fates: Vec<(usize, usize, u64, Fate)>,
+}
+
+/// What random scenarios are like.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Flows at most.
+    pub flows: usize,
+    /// Work requests of a direction at most.
+    pub ops: usize,
+    /// Bytes of a work request at most.
+    pub largest: u32,
+    /// The sum of all probabilities of harm at most.
+    pub harm: f64,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            flows: 6,
+            ops: 60,
+            largest: 20_000,
+            harm: 0.2,
+        }
+    }
+}
+
+impl Scenario {
+    /// The random one of this seed.
+    pub fn random(seed: u64, shape: &Shape) -> Scenario {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let hosts: Vec<HostSpec> = (0..rng.usize(1..=4))
+            .map(|at| HostSpec {
+                name: ["a", "b", "c", "d"][at].to_owned(),
+                address: IpAddr::from([10, 0, 0, 1 + at as u8]),
+                polls: rng.bool(),
+                wake: [0, 2_000, 20_000][rng.usize(..3)],
+            })
+            .collect();
+        let harm = match rng.u8(..5) {
+            0 => 0.0,
+            1 => shape.harm * rng.f64(),
+            _ => shape.harm * (0.7 + 0.3 * rng.f64()),
+        };
+        let mut parts = [rng.f64(), rng.f64(), rng.f64()];
+        let whole: f64 = parts.iter().sum();
+        parts.iter_mut().for_each(|part| *part *= harm / whole);
+        let [loss, corrupt, reorder] = parts;
+        let least = rng.u64(200..5_000);
+        let impairments = Impairments {
+            loss,
+            corrupt,
+            reorder,
+            duplicate: harm * rng.f64() / 4.0,
+            delay: (least, least + [0, 100, 20_000][rng.usize(..3)]),
+            detour: [5_000, 50_000, 2_000_000][rng.usize(..3)],
+            harm_per_psn: Some(3),
+        };
+        let count = rng.usize(1..=shape.flows.max(1));
+        let flows = (0..count)
+            .map(|_| random_flow(&mut rng, hosts.len(), shape))
+            .collect();
+        Scenario {
+            seed,
+            hosts,
+            flows,
+            impairments,
+            fates: Vec::new(),
+        }
+    }
+}
+
+fn random_flow(rng: &mut fastrand::Rng, hosts: usize, shape: &Shape) -> Flow {
+    let service = match rng.u8(..5) {
+        0 => Service::Uc,
+        _ => Service::Rc,
+    };
+    let mtu = PathMtu::ALL[rng.usize(..PathMtu::ALL.len())];
+    let psn = |rng: &mut fastrand::Rng| match rng.u8(..3) {
+        0 => 0,
+        // Wraps soon.
+        1 => 0xff_ffff - rng.u32(..64),
+        _ => rng.u32(..1 << 24),
+    };
+    let psns = [psn(rng), psn(rng)];
+    let mut direction = || {
+        let ops = (0..rng.usize(..=shape.ops)).map(|_| {
+            let kind = match service {
+                Service::Rc => Kind::ALL[rng.usize(..Kind::ALL.len())],
+                Service::Uc => [Kind::Send, Kind::SendImm][rng.usize(..2)],
+            };
+            let len = match rng.u8(..8) {
+                _ if kind.is_atomic() => 8,
+                0 => 0,
+                1..=3 => rng.u32(1..=64),
+                4..=6 => (mtu.bytes() as u32 * rng.u32(1..=4) + rng.u32(..3)).saturating_sub(1),
+                _ => rng.u32(..=shape.largest),
+            };
+            Op {
+                after: [0, 0, 0, 1_000, 100_000][rng.usize(..5)],
+                signaled: rng.bool(),
+                fence: rng.u8(..10) == 0,
+                ..Op::new(kind, len.min(shape.largest.max(8)))
+            }
+        });
+        Direction { ops: ops.collect() }
+    };
+    let directions = [direction(), direction()];
+    Flow {
+        service,
+        hosts: [rng.usize(..hosts), rng.usize(..hosts)],
+        mtu,
+        depth: rng.u32(2..=32),
+        receives: rng.u32(1..=16),
+        late: [0, 0, 300_000][rng.usize(..3)],
+        timeout: rng.u8(10..=14),
+        retry: 7,
+        rnr_retry: 7,
+        psns,
+        directions,
+    }
+}

@@ -1,0 +1,368 @@
+//! Hosts, events, time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rnic_nic::{Context, Frame, Gid, Host, SimulatedDevice, SimulatedHost};
+use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
+
+use crate::digest::Digest;
+use crate::network::{Network, NetworkCounters};
+use crate::program::Side;
+use crate::scenario::{Fate, HostSpec, Scenario};
+
+/// How often the background thread looks after an engine that the application drives, ns.
+const TICK: u64 = 1_000_000;
+/// A program looks at its completion queue so long after something came, at most, ns.
+const THINK: u64 = 3_000;
+/// Longer than any scenario takes: whoever waits then waits for ever.
+const END: u64 = 600_000_000_000;
+/// Events at one moment, and no more: time stands still.
+const MOST_AT_ONCE: u64 = 1_000_000;
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// When, ns.
+    pub at: u64,
+    /// What, in words.
+    pub what: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "after {} us: {}", self.at / 1000, self.what)
+    }
+}
+
+/// How it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What went wrong; `None`: nothing.
+    pub failure: Option<Failure>,
+    /// Of each packet and completion with its time: two runs of a scenario have the same.
+    pub digest: u64,
+    /// Packets.
+    pub network: NetworkCounters,
+    /// How long it took, ns.
+    pub virtual_ns: u64,
+}
+
+enum Event {
+    /// A packet comes to a host.
+    Arrive(usize, Frame),
+    /// A host's device does what is due.
+    Run(usize),
+    /// A host's program looks.
+    Look(usize),
+    /// The background thread looks after a host whose program polls.
+    Tick(usize),
+}
+
+struct Machine {
+    spec: HostSpec,
+    device: SimulatedDevice,
+    wire: Wire,
+    sides: Vec<usize>,
+    /// When the device runs next, as far as an event says so.
+    run_at: Option<u64>,
+    look_at: Option<u64>,
+    tick_at: Option<u64>,
+}
+
+struct World {
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Held)>>,
+    sequence: u64,
+    // Queue pairs and regions go before the devices.
+    sides: Vec<Side>,
+    machines: Vec<Machine>,
+    network: Network,
+    digest: Digest,
+    rng: fastrand::Rng,
+}
+
+/// An event, for a heap that orders by time and sequence alone.
+struct Held(Event);
+
+impl PartialEq for Held {
+    fn eq(&self, _: &Held) -> bool {
+        true
+    }
+}
+impl Eq for Held {}
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Held {
+    fn cmp(&self, _: &Held) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+
+/// Plays a scenario.
+pub fn run(scenario: &Scenario) -> Outcome {
+    let mut network = NetworkCounters::default();
+    let mut failed = |at, what| Outcome {
+        failure: Some(Failure { at, what }),
+        digest: 0,
+        network: std::mem::take(&mut network),
+        virtual_ns: at,
+    };
+    let mut world = match World::new(scenario) {
+        Ok(world) => world,
+        Err(what) => return failed(0, what),
+    };
+    let ended = world.run();
+    Outcome {
+        failure: ended.err().map(|what| Failure {
+            at: world.now,
+            what,
+        }),
+        digest: world.digest.value(),
+        network: world.network.counters,
+        virtual_ns: world.now,
+    }
+}
+
+impl World {
+    fn new(scenario: &Scenario) -> Result<World, String> {
+        let mut machines = Vec::new();
+        let mut contexts: Vec<Context> = Vec::new();
+        for (at, spec) in scenario.hosts.iter().enumerate() {
+            let host = Host::simulated(&SimulatedHost {
+                seed: scenario.seed ^ (at as u64 + 1) << 48,
+                now_ns: 1_000_000_000,
+                addresses: vec![spec.address],
+                mtu: 4500,
+            });
+            let (port, wire) = SimulatedPort::new(SimulatedPortConfig {
+                addresses: vec![spec.address],
+                first_range: 1 + 16 * at as u32,
+                ..SimulatedPortConfig::default()
+            });
+            let device = SimulatedDevice::open(host, port).map_err(|e| e.to_string())?;
+            device.leave_to_polling(spec.polls);
+            contexts.push(device.context().map_err(|e| e.to_string())?);
+            machines.push(Machine {
+                spec: spec.clone(),
+                device,
+                wire,
+                sides: Vec::new(),
+                run_at: None,
+                look_at: None,
+                tick_at: None,
+            });
+        }
+        let impairments = &scenario.impairments;
+        let in_order = impairments.duplicate == 0.0
+            && impairments.reorder == 0.0
+            && scenario.fates.iter().all(|(.., fate)| *fate == Fate::Drop);
+        let mut sides: Vec<Side> = Vec::new();
+        for (at, flow) in scenario.flows.iter().enumerate() {
+            for end in 0..2 {
+                let Some(context) = contexts.get(flow.hosts[end]) else {
+                    return Err(format!("flow {at}: there is no host {}", flow.hosts[end]));
+                };
+                let seed = scenario.seed ^ ((2 * at + end) as u64) << 32;
+                machines[flow.hosts[end]].sides.push(sides.len());
+                sides.push(Side::new(at, end, flow, context, (seed, in_order))?);
+            }
+            let [a, b] = [2 * at, 2 * at + 1];
+            let reachable = [sides[a].reachable(), sides[b].reachable()];
+            let gid = |end: usize| Gid::from(scenario.hosts[flow.hosts[end]].address);
+            sides[a].connect(flow, reachable[1], gid(1))?;
+            sides[b].connect(flow, reachable[0], gid(0))?;
+        }
+        Ok(World {
+            now: 1_000_000_000,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            sides,
+            machines,
+            network: Network::new(scenario),
+            digest: Digest::new(),
+            rng: fastrand::Rng::with_seed(scenario.seed ^ 0x776f_726c_6400),
+        })
+    }
+
+    fn add(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at, self.sequence, Held(event))));
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        for host in 0..self.machines.len() {
+            self.look_soon(host, self.now);
+            if self.machines[host].spec.polls {
+                self.tick_at(host, self.now + TICK);
+            }
+        }
+        let (mut moment, mut events) = (self.now, 0);
+        let end = self.now + END;
+        let mut done = false;
+        while let Some(Reverse((at, _, Held(event)))) = self.events.pop() {
+            if at > moment {
+                (moment, events) = (at, 0);
+            }
+            events += 1;
+            if events > MOST_AT_ONCE {
+                return Err("time stands still: events go on and on at one moment".to_owned());
+            }
+            self.now = self.now.max(at);
+            if self.now > end {
+                return Err(self.stuck());
+            }
+            self.happen(at, event)?;
+            done = done || self.sides.iter().all(Side::is_done);
+            // Acknowledgements of the last may be on their way, and are of no interest.
+            if done
+                && !self
+                    .events
+                    .iter()
+                    .any(|Reverse((_, _, Held(event)))| matches!(event, Event::Arrive(..)))
+            {
+                break;
+            }
+        }
+        if !done && !self.sides.iter().all(Side::is_done) {
+            return Err(self.stuck());
+        }
+        for side in &self.sides {
+            side.check_memory()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is due, or nothing comes of it.
+    fn stuck(&self) -> String {
+        let waits = self.sides.iter().filter(|side| !side.is_done());
+        let waits: Vec<String> = waits.map(Side::waits_for).collect();
+        format!("everybody waits: {}", waits.join("; "))
+    }
+
+    fn happen(&mut self, at: u64, event: Event) -> Result<(), String> {
+        match event {
+            Event::Arrive(host, frame) => {
+                self.digest.word(self.now);
+                self.digest.bytes(&frame.bytes);
+                let machine = &mut self.machines[host];
+                machine.wire.arrive(frame);
+                match machine.spec.polls {
+                    true => self.look_soon(host, self.now),
+                    false => {
+                        let wake = self.machines[host].spec.wake;
+                        let late = self.rng.u64(..=wake);
+                        self.run_at(host, self.now + late);
+                    }
+                }
+            }
+            Event::Run(host) => {
+                let machine = &mut self.machines[host];
+                if machine.run_at != Some(at) {
+                    return Ok(());
+                }
+                machine.run_at = None;
+                self.device_runs(host);
+                self.look_soon(host, self.now);
+            }
+            Event::Tick(host) => {
+                let machine = &mut self.machines[host];
+                if machine.tick_at != Some(at) {
+                    return Ok(());
+                }
+                machine.tick_at = None;
+                self.device_runs(host);
+                self.look_soon(host, self.now);
+            }
+            Event::Look(host) => {
+                let machine = &mut self.machines[host];
+                if machine.look_at != Some(at) {
+                    return Ok(());
+                }
+                machine.look_at = None;
+                self.program_looks(host)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn device_runs(&mut self, host: usize) {
+        let machine = &self.machines[host];
+        machine.device.host().set_time(self.now);
+        let next = machine.device.run();
+        self.carry(host);
+        self.device_wants(host, next);
+    }
+
+    /// The device wants to run at that time.
+    fn device_wants(&mut self, host: usize, next: Option<u64>) {
+        let polls = self.machines[host].spec.polls;
+        match (polls, next) {
+            (false, Some(at)) => self.run_at(host, at.max(self.now)),
+            // The background thread looks once in a tick, or when a timer is due.
+            (true, at) if self.sides.iter().any(|side| !side.is_done()) => {
+                let tick = self.now + TICK;
+                let at = at.map_or(tick, |at| at.max(self.now + 1).min(tick));
+                self.tick_at(host, at);
+            }
+            _ => {}
+        }
+    }
+
+    fn program_looks(&mut self, host: usize) -> Result<(), String> {
+        self.machines[host].device.host().set_time(self.now);
+        let mut again = None;
+        for at in 0..self.machines[host].sides.len() {
+            let side = self.machines[host].sides[at];
+            let next = self.sides[side].look(self.now, &mut self.digest)?;
+            again = again.into_iter().chain(next).min();
+        }
+        self.carry(host);
+        if !self.machines[host].spec.polls {
+            // Who left work in the engine wakes the background thread.
+            self.run_at(host, self.now);
+        } else if self.machines[host].tick_at.is_none() {
+            self.tick_at(host, self.now + TICK);
+        }
+        if let Some(at) = again {
+            self.look_soon(host, at.max(self.now));
+        }
+        Ok(())
+    }
+
+    fn look_soon(&mut self, host: usize, at: u64) {
+        let at = at.max(self.now) + self.rng.u64(1..=THINK);
+        if self.machines[host].look_at.is_none_or(|known| at < known) {
+            self.machines[host].look_at = Some(at);
+            self.add(at, Event::Look(host));
+        }
+    }
+
+    fn run_at(&mut self, host: usize, at: u64) {
+        if self.machines[host].run_at.is_none_or(|known| at < known) {
+            self.machines[host].run_at = Some(at);
+            self.add(at, Event::Run(host));
+        }
+    }
+
+    fn tick_at(&mut self, host: usize, at: u64) {
+        if self.machines[host].tick_at.is_none_or(|known| at < known) {
+            self.machines[host].tick_at = Some(at);
+            self.add(at, Event::Tick(host));
+        }
+    }
+
+    /// What the device has sent goes into the network.
+    fn carry(&mut self, host: usize) {
+        while let Some(frame) = self.machines[host].wire.take() {
+            let (events, sequence) = (&mut self.events, &mut self.sequence);
+            self.network.send(self.now, host, frame, |to, at, frame| {
+                *sequence += 1;
+                events.push(Reverse((at, *sequence, Held(Event::Arrive(to, frame)))));
+            });
+        }
+    }
+}
