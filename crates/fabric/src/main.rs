@@ -1,29 +1,166 @@
-//! x
-fn main() {
-    let n: u64 = std::env::args()
-        .nth(1)
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(100);
-    let from: u64 = std::env::args()
-        .nth(2)
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(0);
-    let start = std::time::Instant::now();
-    let (mut sent, mut harmed) = (0, 0);
-    for seed in from..from + n {
-        let s = rnic_fabric::Scenario::random(seed, &rnic_fabric::Shape::default());
-        let o = rnic_fabric::run(&s);
-        sent += o.network.sent;
-        harmed += o.network.harmed();
-        if let Some(f) = &o.failure {
-            println!("seed {seed}: {f}");
+//! Plays scenarios: random ones for as long as is wanted, one of a seed, or one of a file.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use rnic_fabric::{Direction, Flow, HostSpec, Impairments, Kind, Op, Scenario, Service, Shape};
+use rnic_fabric::{Outcome, run, script, shrink};
+
+mod soak;
+
+/// Plays whole rnic devices in a simulated network.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Plays random scenarios on all cores until so many packets were sent. What fails is noted in
+    /// the file, made smaller, and printed as a script. Started again, it goes on where it was.
+    Soak {
+        /// Packets in all.
+        #[arg(long, default_value_t = 1_000_000_000)]
+        packets: u64,
+        /// Where it notes how far it is.
+        #[arg(long, default_value = "fabric-soak.txt")]
+        file: PathBuf,
+        /// Threads; by default one for each core.
+        #[arg(long)]
+        jobs: Option<usize>,
+    },
+    /// Plays the scenario of a seed.
+    Seed {
+        /// The seed.
+        seed: u64,
+        /// Prints it as a script.
+        #[arg(long)]
+        print: bool,
+        /// If it fails, looks for the smallest scenario that does, and prints it.
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Plays a script.
+    Play {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Packets for each second of processor time, of devices that exchange messages without bytes.
+    Speed,
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Soak {
+            packets,
+            file,
+            jobs,
+        } => soak::soak(packets, &file, jobs),
+        Command::Seed {
+            seed,
+            print,
+            shrink,
+        } => of_seed(seed, print, shrink),
+        Command::Play { file } => play(&file),
+        Command::Speed => {
+            speed();
+            Ok(true)
         }
-        if seed % 7 == 0 && rnic_fabric::run(&s) != o {
-            println!("seed {seed}: not the same twice");
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("rnic-fabric: {why}");
+            ExitCode::from(2)
         }
     }
+}
+
+/// Says how it went; true: nothing failed.
+fn tell(outcome: &Outcome) -> bool {
+    let network = outcome.network;
     println!(
-        "{n} scenarios, {sent} packets, {harmed} harmed, {:?}",
-        start.elapsed()
+        "{} packets, {} of them harmed, in {} us; digest {:016x}",
+        network.sent,
+        network.harmed(),
+        outcome.virtual_ns / 1000,
+        outcome.digest
     );
+    match &outcome.failure {
+        Some(failure) => println!("FAILED {failure}"),
+        None => println!("all as it must be"),
+    }
+    outcome.failure.is_none()
+}
+
+fn of_seed(seed: u64, print: bool, smaller: bool) -> Result<bool, String> {
+    let scenario = Scenario::random(seed, &Shape::default());
+    if print {
+        print!("{}", script::print(&scenario));
+    }
+    let good = tell(&run(&scenario));
+    if !good && smaller {
+        print!("{}", script::print(&shrink(&scenario)));
+    }
+    Ok(good)
+}
+
+fn play(file: &PathBuf) -> Result<bool, String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let scenario = script::parse(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(tell(&run(&scenario)))
+}
+
+fn speed() {
+    let host = |name: &str, last: u8, polls| HostSpec {
+        name: name.to_owned(),
+        address: [10, 0, 0, last].into(),
+        polls,
+        wake: 1_000,
+    };
+    for polls in [false, true] {
+        let op = Op {
+            signaled: false,
+            ..Op::new(Kind::Send, 0)
+        };
+        let direction = Direction {
+            ops: vec![op; 100_000],
+        };
+        let scenario = Scenario {
+            seed: 1,
+            hosts: vec![host("a", 1, polls), host("b", 2, polls)],
+            flows: vec![Flow {
+                service: Service::Rc,
+                hosts: [0, 1],
+                mtu: rnic_nic::PathMtu::M1024,
+                depth: 128,
+                receives: 256,
+                late: 0,
+                timeout: 14,
+                retry: 7,
+                rnr_retry: 7,
+                psns: [0, 0],
+                directions: [direction.clone(), direction],
+            }],
+            impairments: Impairments::default(),
+            fates: Vec::new(),
+        };
+        let before = rnic_sys::child::processor_time();
+        let begin = Instant::now();
+        let outcome = run(&scenario);
+        let took = rnic_sys::child::processor_time() - before;
+        tell(&outcome);
+        println!(
+            "programs {}: {:.0} packets for each second of processor time, {:?} elapsed",
+            if polls { "poll" } else { "sleep" },
+            outcome.network.sent as f64 / took.as_secs_f64(),
+            begin.elapsed()
+        );
+    }
 }

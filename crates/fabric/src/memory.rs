@@ -11,9 +11,6 @@ use rnic_nic::{Access, Mr, Pd, Sge};
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
 
-/// The region's address lies as far in its page as the memory does in its own.
-const PAGE: usize = 1 << 16;
-
 /// Memory, its region, and the guards.
 pub(crate) struct Memory {
     /// Dropped first: then nobody touches the bytes any more.
@@ -25,20 +22,20 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// `len` bytes, which are what `fill` says, registered at the address `iova`.
+    /// `len` bytes, which `fill` fills in, registered at the address `iova`.
     pub(crate) fn new(
         pd: &Pd,
         (iova, len): (u64, usize),
         access: Access,
-        fill: impl Fn(usize) -> u8,
+        fill: impl FnOnce(&mut [u8]),
     ) -> Result<Memory, rnic_nic::Error> {
-        let bytes = vec![GUARD_BYTE; len + 2 * GUARD + PAGE];
-        let bytes: Box<[Cell<u8>]> = bytes.into_iter().map(Cell::new).collect();
-        let lies = bytes[GUARD..].as_ptr().addr() % PAGE;
-        let start = GUARD + (PAGE + iova as usize % PAGE - lies) % PAGE;
-        for (at, cell) in bytes[start..start + len].iter().enumerate() {
-            cell.set(fill(at));
-        }
+        // The region's address has to lie as far in its page as the memory does in its own.
+        let page = rnic_sys::page_size();
+        let mut bytes = vec![GUARD_BYTE; len + 2 * GUARD + page].into_boxed_slice();
+        let lies = bytes[GUARD..].as_ptr().addr() % page;
+        let start = GUARD + (page + iova as usize % page - lies) % page;
+        fill(&mut bytes[start..start + len]);
+        let bytes = in_cells(bytes);
         let pointer = bytes[start..].as_ptr().cast_mut().cast();
         // SAFETY: `bytes` outlives the region, which is dropped before it, and all access to them is
         // by cells, of one thread at a time.
@@ -69,14 +66,19 @@ impl Memory {
         }
     }
 
-    pub(crate) fn byte(&self, at: usize) -> u8 {
-        self.bytes[self.start + at].get()
+    /// Looks at bytes. No device may run meanwhile, so `look` calls none.
+    pub(crate) fn with<T>(&self, at: usize, len: usize, look: impl FnOnce(&[u8]) -> T) -> T {
+        let cells = &self.bytes[self.start + at..self.start + at + len];
+        // SAFETY: a cell of a byte is a byte. Nothing writes to it as long as this thread does not
+        // call the device, which has no thread of its own.
+        look(unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), len) })
     }
 
     /// Eight bytes as a number, as this machine has it.
     pub(crate) fn word(&self, at: usize) -> u64 {
-        let bytes = std::array::from_fn(|i| self.byte(at + i));
-        u64::from_ne_bytes(bytes)
+        self.with(at, 8, |bytes| {
+            u64::from_ne_bytes(bytes.try_into().unwrap_or_default())
+        })
     }
 
     pub(crate) fn fill(&self, at: usize, len: usize, byte: u8) {
@@ -85,14 +87,15 @@ impl Memory {
         }
     }
 
-    /// The first byte that is not what `wanted` says.
-    pub(crate) fn differs(
-        &self,
-        at: usize,
-        len: usize,
-        wanted: impl Fn(usize) -> u8,
-    ) -> Option<usize> {
-        (at..at + len).find(|at| self.byte(*at) != wanted(*at))
+    /// The first byte that is not the one of `wanted`.
+    pub(crate) fn differs(&self, at: usize, wanted: &[u8]) -> Option<usize> {
+        self.with(at, wanted.len(), |bytes| match bytes == wanted {
+            true => None,
+            false => bytes
+                .iter()
+                .zip(wanted)
+                .position(|(is, wanted)| is != wanted),
+        })
     }
 
     /// Nobody has written beside the region.
@@ -102,4 +105,10 @@ impl Memory {
         let guards = guards.iter().chain(&self.bytes[end..end + GUARD]);
         guards.map(Cell::get).all(|byte| byte == GUARD_BYTE)
     }
+}
+
+fn in_cells(bytes: Box<[u8]>) -> Box<[Cell<u8>]> {
+    let bytes: *mut [u8] = Box::into_raw(bytes);
+    // SAFETY: a cell of a byte has its layout, and the box is nobody else's.
+    unsafe { Box::from_raw(bytes as *mut [Cell<u8>]) }
 }

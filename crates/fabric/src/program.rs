@@ -5,6 +5,8 @@
 //! it is what they make of it in their order. READs come from `remote`, which nobody changes, and
 //! atomics go to words of it; each brings its result to a place of its own in `landing`.
 
+use std::sync::OnceLock;
+
 use rnic_nic::{
     Access, AhAttr, Completion, CompletionOpcode, Context, Cq, Gid, Immediate, Pd, Qp, QpAttr,
     QpAttrMask as M, QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList,
@@ -44,6 +46,9 @@ pub(crate) struct Side {
     /// What this side posts, and what the peer does.
     own: Direction,
     peers: Direction,
+    /// Length of the regions that these operations are placed in.
+    own_len: usize,
+    peers_len: usize,
     // Dropped in this order: nothing is done to memory any more when queue pair and completion
     // queue are gone.
     qp: Qp,
@@ -58,8 +63,11 @@ pub(crate) struct Side {
     peer: Option<Reachable>,
     /// Bytes of a receive's buffer.
     room: usize,
-    /// When each slot of `inbox` may be posted again; `None`: it is posted.
-    slots: Vec<Option<u64>>,
+    /// Slots of `inbox` that may be posted again from a time on, and which of them are posted.
+    free: Vec<(u64, usize)>,
+    is_posted: Vec<bool>,
+    /// Messages that must come.
+    due: usize,
     /// Operations posted so far, and the time of the last.
     posted: usize,
     posted_at: u64,
@@ -74,13 +82,24 @@ pub(crate) struct Side {
     rng: fastrand::Rng,
 }
 
-/// A byte of `source`, which depends on all that may be confused.
-fn source_byte(flow: usize, end: usize, at: usize) -> u8 {
-    (at * 31 + (at >> 8) * 7 + flow * 101 + end * 53) as u8
+/// Bytes that look random, of which all memory that nobody writes has a piece.
+fn pattern() -> &'static [u8] {
+    static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
+    PATTERN.get_or_init(|| {
+        let mut rng = fastrand::Rng::with_seed(0x7061_7474_6572_6e00);
+        (0..1 << 20).map(|_| rng.u8(..)).collect()
+    })
 }
 
-fn remote_byte(flow: usize, end: usize, at: usize) -> u8 {
-    source_byte(flow + 77, end, at)
+/// What `source` holds at a place, which depends on all that may be confused.
+fn source_bytes(flow: usize, end: usize, at: usize, len: usize) -> &'static [u8] {
+    let begin = (flow * 4099 + end * 2053) % (1 << 18) + at;
+    &pattern()[begin..begin + len]
+}
+
+/// The same for the part of `remote` behind its words.
+fn remote_bytes(flow: usize, end: usize, at: usize, len: usize) -> &'static [u8] {
+    source_bytes(flow + 77, end, at, len)
 }
 
 /// Where in a region an operation's bytes are.
@@ -115,16 +134,20 @@ impl Side {
             flow.directions[end].clone(),
             flow.directions[1 - end].clone(),
         );
+        let due = peers.ops.iter();
+        let due = due.filter(|op| op.kind.takes_receive() && op.expect == Status::Success);
+        let due = due.count();
         let pd: Pd = context.alloc_pd();
         let cq = context
             .create_cq(2 * (flow.depth + flow.receives) + 16, None, 0)
             .map_err(in_words)?;
         let local = Access::LOCAL_WRITE;
-        let memory = |nth: u64, len: usize, access, fill: &dyn Fn(usize) -> u8| {
+        let memory = |nth: u64, len: usize, access, fill: &dyn Fn(&mut [u8])| {
             Memory::new(&pd, (nth << 28, len), access, fill).map_err(in_words)
         };
-        let source = memory(1, region_len(&own), Access(0), &|at| {
-            source_byte(flow_at, end, at)
+        let empty = |bytes: &mut [u8]| bytes.fill(EMPTY);
+        let source = memory(1, region_len(&own), Access(0), &|bytes| {
+            bytes.copy_from_slice(source_bytes(flow_at, end, 0, bytes.len()));
         })?;
         let mut places = Vec::new();
         let mut landing = 64;
@@ -134,20 +157,19 @@ impl Side {
                 landing += (op.len as usize).next_multiple_of(8);
             }
         }
-        let landing = memory(2, landing, local, &|_| EMPTY)?;
+        let landing = memory(2, landing, local, &empty)?;
         let room = largest(&peers);
         let receives = flow.receives as usize;
-        let inbox = memory(3, room * receives, local, &|_| EMPTY)?;
-        let target = memory(4, region_len(&peers), local | Access::REMOTE_WRITE, &|_| {
-            EMPTY
-        })?;
+        let inbox = memory(3, room * receives, local, &empty)?;
+        let target = memory(4, region_len(&peers), local | Access::REMOTE_WRITE, &empty)?;
         let remote = memory(
             5,
             8 * WORDS + region_len(&peers),
             local | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-            &|at| match at < 8 * WORDS {
-                true => 0,
-                false => remote_byte(flow_at, end, at),
+            &|bytes| {
+                let (words, rest) = bytes.split_at_mut(8 * WORDS);
+                words.fill(0);
+                rest.copy_from_slice(remote_bytes(flow_at, end, 0, rest.len()));
             },
         )?;
         let qp = pd
@@ -177,6 +199,8 @@ impl Side {
             in_order,
             depth: flow.depth as usize,
             late: flow.late,
+            own_len: region_len(&own),
+            peers_len: region_len(&peers),
             own,
             peers,
             qp,
@@ -189,7 +213,9 @@ impl Side {
             places,
             peer: None,
             room,
-            slots: vec![Some(0); receives],
+            free: (0..receives).map(|slot| (0, slot)).collect(),
+            is_posted: vec![false; receives],
+            due,
             posted: 0,
             posted_at: 0,
             completed: 0,
@@ -260,9 +286,7 @@ impl Side {
 
     /// Each completion is there, and each message that must come.
     pub(crate) fn is_done(&self) -> bool {
-        let due = self.peers.ops.iter();
-        let due = due.filter(|op| op.kind.takes_receive() && op.expect == Status::Success);
-        let all_received = self.service == Service::Uc || self.received >= due.count();
+        let all_received = self.service == Service::Uc || self.received >= self.due;
         self.completed == self.own.ops.len() && all_received
     }
 
@@ -307,25 +331,29 @@ impl Side {
     }
 
     fn post_receives(&mut self, now: u64) -> Result<Option<u64>, String> {
-        let mut next = None;
-        for slot in 0..self.slots.len() {
-            let Some(at) = self.slots[slot] else { continue };
-            if at > now || self.qp.state() == QpState::Err {
-                next = next.into_iter().chain([at]).filter(|at| *at > now).min();
-                continue;
-            }
-            self.inbox.fill(slot * self.room, self.room, EMPTY);
-            let sge = self.inbox.sge(slot * self.room, self.room);
-            let wqe = RecvWqe {
-                wr_id: RECEIVE + slot as u64,
-                sges: SgList::from_slice(&[sge]),
-            };
-            self.qp
-                .post_recv(&mut std::iter::once(Ok(wqe)))
-                .map_err(|(_, why)| format!("a receive is refused: {why}"))?;
-            self.slots[slot] = None;
+        if self.free.is_empty() || self.qp.state() == QpState::Err {
+            return Ok(None);
         }
-        Ok(next)
+        let mut free = std::mem::take(&mut self.free);
+        let (inbox, room) = (&self.inbox, self.room);
+        let ready = free.extract_if(.., |(at, _)| *at <= now);
+        let wqes: Vec<_> = ready
+            .map(|(_, slot)| {
+                self.is_posted[slot] = true;
+                inbox.fill(slot * room, room, EMPTY);
+                Ok(RecvWqe {
+                    wr_id: RECEIVE + slot as u64,
+                    sges: SgList::from_slice(&[inbox.sge(slot * room, room)]),
+                })
+            })
+            .collect();
+        self.free = free;
+        if !wqes.is_empty() {
+            self.qp
+                .post_recv(&mut wqes.into_iter())
+                .map_err(|(_, why)| format!("a receive is refused: {why}"))?;
+        }
+        Ok(self.free.iter().map(|(at, _)| *at).min())
     }
 
     /// Whether operation `nth` makes a completion.
@@ -367,7 +395,7 @@ impl Side {
         let imm = (nth as u32).to_be_bytes();
         let (target, target_key) = peer.target;
         let (remote, remote_key) = peer.remote;
-        let to_target = target + place(nth, len, region_len(&self.own)) as u64;
+        let to_target = target + place(nth, len, self.own_len) as u64;
         let word = remote + (nth % WORDS * 8) as u64;
         let send_op = match op.kind {
             Kind::Send => SendOp::Send,
@@ -401,7 +429,7 @@ impl Side {
             Kind::Read | Kind::FetchAdd | Kind::CompareSwap => {
                 self.landing.sge(self.places[nth], len)
             }
-            _ => self.source.sge(place(nth, len, region_len(&self.own)), len),
+            _ => self.source.sge(place(nth, len, self.own_len), len),
         };
         SendWqe {
             wr_id: nth as u64,
@@ -415,7 +443,7 @@ impl Side {
     }
 
     fn read_from(&self, nth: usize, len: usize) -> usize {
-        8 * WORDS + place(nth, len, region_len(&self.own))
+        8 * WORDS + place(nth, len, self.own_len)
     }
 
     /// What operation `nth`'s word holds before it: all atomics before it were executed.
@@ -474,10 +502,10 @@ impl Side {
         let len = op.len as usize;
         match op.kind {
             Kind::Read => {
-                let from = self.read_from(nth, len);
-                let wanted = |byte| remote_byte(self.flow, 1 - self.end, from + byte - at);
-                match self.landing.differs(at, len, wanted) {
-                    Some(byte) => Err(format!("READ {nth}: byte {} is wrong", byte - at)),
+                let from = place(nth, len, self.own_len);
+                let wanted = remote_bytes(self.flow, 1 - self.end, from, len);
+                match self.landing.differs(at, wanted) {
+                    Some(byte) => Err(format!("READ {nth}: byte {byte} is wrong")),
                     None => Ok(()),
                 }
             }
@@ -494,14 +522,15 @@ impl Side {
 
     fn check_receive(&mut self, now: u64, completion: &Completion) -> Result<(), String> {
         let slot = (completion.wr_id - RECEIVE) as usize;
-        if self.slots.get(slot) != Some(&None) {
+        if self.is_posted.get(slot) != Some(&true) {
             return Err(format!("receive {slot} completes, and is not posted"));
         }
-        let late = self.late;
-        self.slots[slot] = Some(match late {
+        self.is_posted[slot] = false;
+        let again = match self.late {
             0 => now,
             late => now + self.rng.u64(..=late),
-        });
+        };
+        self.free.push((again, slot));
         if completion.status != Status::Success {
             let flushed = completion.status == Status::WorkRequestFlushed && self.failed;
             return match flushed {
@@ -543,22 +572,22 @@ impl Side {
             Kind::WriteImm => (CompletionOpcode::RecvRdmaWithImm, imm, 0),
             _ => (CompletionOpcode::Recv, Immediate::None, op.len as usize),
         };
-        let from = place(nth, len, region_len(&self.peers));
+        let from = place(nth, len, self.peers_len);
         let at = slot * self.room;
+        let wanted = source_bytes(self.flow, 1 - self.end, from, len);
         // A message of UC that ended in the middle has left bytes there, and the receive to the
         // next one.
-        let checked = match self.service {
-            Service::Rc => self.room,
-            Service::Uc => len,
-        };
-        let wanted = |byte: usize| match byte - at < len {
-            true => source_byte(self.flow, 1 - self.end, from + byte - at),
-            false => EMPTY,
+        let rest_is_empty = || {
+            self.service == Service::Uc
+                || self.inbox.with(at + len, self.room - len, |rest| {
+                    rest.iter().all(|byte| *byte == EMPTY)
+                })
         };
         completion.opcode == opcode
             && completion.immediate == immediate
             && completion.byte_len == op.len
-            && self.inbox.differs(at, checked, wanted).is_none()
+            && self.inbox.differs(at, wanted).is_none()
+            && rest_is_empty()
     }
 
     /// At the end: what the peer has written is there, and nothing else has changed.
@@ -579,25 +608,25 @@ impl Side {
         {
             return Ok(());
         }
-        let len = region_len(&self.peers);
+        let len = self.peers_len;
         let mut model = vec![EMPTY; len];
         for (nth, op) in self.peers.ops.iter().enumerate() {
             if op.kind.is_write() {
                 let at = place(nth, op.len as usize, len);
-                for (byte, cell) in model[at..at + op.len as usize].iter_mut().enumerate() {
-                    *cell = source_byte(self.flow, 1 - self.end, at + byte);
-                }
+                let len = op.len as usize;
+                let bytes = source_bytes(self.flow, 1 - self.end, at, len);
+                model[at..at + len].copy_from_slice(bytes);
             }
         }
-        if let Some(byte) = self.target.differs(0, len, |at| model[at]) {
+        if let Some(byte) = self.target.differs(0, &model) {
             return wrong(&format!("byte {byte} of what the peer wrote is wrong"));
         }
-        let fixed = |at| remote_byte(self.flow, self.end, at);
-        if self.remote.differs(8 * WORDS, len, fixed).is_some() {
+        let fixed = remote_bytes(self.flow, self.end, 0, len);
+        if self.remote.differs(8 * WORDS, fixed).is_some() {
             return wrong("memory that may only be read has changed");
         }
-        let fixed = |at| source_byte(self.flow, self.end, at);
-        match self.source.differs(0, region_len(&self.own), fixed) {
+        let fixed = source_bytes(self.flow, self.end, 0, self.own_len);
+        match self.source.differs(0, fixed) {
             Some(_) => wrong("memory that nobody may write has changed"),
             None => Ok(()),
         }

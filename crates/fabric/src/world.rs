@@ -215,8 +215,9 @@ impl World {
             if self.now > end {
                 return Err(self.stuck());
             }
+            let looks = matches!(event, Event::Look(_));
             self.happen(at, event)?;
-            done = done || self.sides.iter().all(Side::is_done);
+            done = done || looks && self.sides.iter().all(Side::is_done);
             // Acknowledgements of the last may be on their way, and are of no interest.
             if done
                 && !self
