@@ -23,6 +23,8 @@ const WORDS: usize = 8;
 const LOOK: usize = 16;
 /// Receives have wr_ids from here on.
 const RECEIVE: u64 = 1 << 32;
+/// Bytes behind a message that are looked at when it comes; at the end all are.
+const BEHIND: usize = 64;
 /// What a receive's buffer holds before its message comes.
 const EMPTY: u8 = 0xee;
 
@@ -66,6 +68,8 @@ pub(crate) struct Side {
     /// Slots of `inbox` that may be posted again from a time on, and which of them are posted.
     free: Vec<(u64, usize)>,
     is_posted: Vec<bool>,
+    /// Bytes of each that its last message has left.
+    dirty: Vec<usize>,
     /// Messages that must come.
     due: usize,
     /// Operations posted so far, and the time of the last.
@@ -215,6 +219,7 @@ impl Side {
             room,
             free: (0..receives).map(|slot| (0, slot)).collect(),
             is_posted: vec![false; receives],
+            dirty: vec![0; receives],
             due,
             posted: 0,
             posted_at: 0,
@@ -335,12 +340,12 @@ impl Side {
             return Ok(None);
         }
         let mut free = std::mem::take(&mut self.free);
-        let (inbox, room) = (&self.inbox, self.room);
+        let (inbox, room, dirty) = (&self.inbox, self.room, &mut self.dirty);
         let ready = free.extract_if(.., |(at, _)| *at <= now);
         let wqes: Vec<_> = ready
             .map(|(_, slot)| {
                 self.is_posted[slot] = true;
-                inbox.fill(slot * room, room, EMPTY);
+                inbox.fill(slot * room, std::mem::take(&mut dirty[slot]), EMPTY);
                 Ok(RecvWqe {
                     wr_id: RECEIVE + slot as u64,
                     sges: SgList::from_slice(&[inbox.sge(slot * room, room)]),
@@ -558,6 +563,7 @@ impl Side {
                 completion.opcode, completion.byte_len
             ));
         }
+        self.dirty[slot] = completion.byte_len as usize;
         self.received_op = nth + 1;
         self.received += 1;
         Ok(())
@@ -577,17 +583,20 @@ impl Side {
         let wanted = source_bytes(self.flow, 1 - self.end, from, len);
         // A message of UC that ended in the middle has left bytes there, and the receive to the
         // next one.
-        let rest_is_empty = || {
-            self.service == Service::Uc
-                || self.inbox.with(at + len, self.room - len, |rest| {
-                    rest.iter().all(|byte| *byte == EMPTY)
-                })
-        };
+        let rest_is_empty =
+            || self.service == Service::Uc || self.is_empty(at + len, BEHIND.min(self.room - len));
         completion.opcode == opcode
             && completion.immediate == immediate
             && completion.byte_len == op.len
             && self.inbox.differs(at, wanted).is_none()
             && rest_is_empty()
+    }
+
+    fn is_empty(&self, at: usize, len: usize) -> bool {
+        self.inbox.with(at, len, |bytes| {
+            let (chunks, rest) = bytes.as_chunks::<64>();
+            chunks.iter().all(|chunk| *chunk == [EMPTY; 64]) && rest.iter().all(|b| *b == EMPTY)
+        })
     }
 
     /// At the end: what the peer has written is there, and nothing else has changed.
@@ -607,6 +616,11 @@ impl Side {
             || self.peers.ops.iter().any(|op| op.expect != Status::Success)
         {
             return Ok(());
+        }
+        for (slot, dirty) in self.dirty.iter().enumerate() {
+            if !self.is_empty(slot * self.room + dirty, self.room - dirty) {
+                return wrong("a byte of a receive has changed that belongs to no message");
+            }
         }
         let len = self.peers_len;
         let mut model = vec![EMPTY; len];

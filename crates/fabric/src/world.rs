@@ -48,9 +48,10 @@ pub struct Outcome {
     pub virtual_ns: u64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A packet comes to a host.
-    Arrive(usize, Frame),
+    /// A packet, by its place among those under way, comes to a host.
+    Arrive(usize, usize),
     /// A host's device does what is due.
     Run(usize),
     /// A host's program looks.
@@ -72,8 +73,10 @@ struct Machine {
 
 struct World {
     now: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Held)>>,
+    /// By time, and in the order in which they were added.
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
+    under_way: UnderWay,
     // Queue pairs and regions go before the devices.
     sides: Vec<Side>,
     machines: Vec<Machine>,
@@ -82,23 +85,30 @@ struct World {
     rng: fastrand::Rng,
 }
 
-/// An event, for a heap that orders by time and sequence alone.
-struct Held(Event);
+/// Packets under way, by place: the heap of events moves what it holds over and over.
+#[derive(Default)]
+struct UnderWay {
+    frames: Vec<Option<Frame>>,
+    free: Vec<usize>,
+}
 
-impl PartialEq for Held {
-    fn eq(&self, _: &Held) -> bool {
-        true
+impl UnderWay {
+    fn put(&mut self, frame: Frame) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.frames.push(None);
+            self.frames.len() - 1
+        });
+        self.frames[place] = Some(frame);
+        place
     }
-}
-impl Eq for Held {}
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+
+    fn take(&mut self, place: usize) -> Option<Frame> {
+        self.free.push(place);
+        self.frames[place].take()
     }
-}
-impl Ord for Held {
-    fn cmp(&self, _: &Held) -> std::cmp::Ordering {
-        std::cmp::Ordering::Equal
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.frames.len()
     }
 }
 
@@ -180,6 +190,7 @@ impl World {
             now: 1_000_000_000,
             events: BinaryHeap::new(),
             sequence: 0,
+            under_way: UnderWay::default(),
             sides,
             machines,
             network: Network::new(scenario),
@@ -190,7 +201,7 @@ impl World {
 
     fn add(&mut self, at: u64, event: Event) {
         self.sequence += 1;
-        self.events.push(Reverse((at, self.sequence, Held(event))));
+        self.events.push(Reverse((at, self.sequence, event)));
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -203,7 +214,7 @@ impl World {
         let (mut moment, mut events) = (self.now, 0);
         let end = self.now + END;
         let mut done = false;
-        while let Some(Reverse((at, _, Held(event)))) = self.events.pop() {
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
             if at > moment {
                 (moment, events) = (at, 0);
             }
@@ -219,12 +230,7 @@ impl World {
             self.happen(at, event)?;
             done = done || looks && self.sides.iter().all(Side::is_done);
             // Acknowledgements of the last may be on their way, and are of no interest.
-            if done
-                && !self
-                    .events
-                    .iter()
-                    .any(|Reverse((_, _, Held(event)))| matches!(event, Event::Arrive(..)))
-            {
+            if done && self.under_way.is_empty() {
                 break;
             }
         }
@@ -246,7 +252,10 @@ impl World {
 
     fn happen(&mut self, at: u64, event: Event) -> Result<(), String> {
         match event {
-            Event::Arrive(host, frame) => {
+            Event::Arrive(host, place) => {
+                let Some(frame) = self.under_way.take(place) else {
+                    return Ok(());
+                };
                 self.digest.word(self.now);
                 self.digest.bytes(&frame.bytes);
                 let machine = &mut self.machines[host];
@@ -335,8 +344,13 @@ impl World {
     }
 
     fn look_soon(&mut self, host: usize, at: u64) {
-        let at = at.max(self.now) + self.rng.u64(1..=THINK);
-        if self.machines[host].look_at.is_none_or(|known| at < known) {
+        let latest = at.max(self.now) + THINK;
+        // Sooner than that it will in any case.
+        if self.machines[host]
+            .look_at
+            .is_none_or(|known| known > latest)
+        {
+            let at = latest - self.rng.u64(..THINK);
             self.machines[host].look_at = Some(at);
             self.add(at, Event::Look(host));
         }
@@ -359,10 +373,18 @@ impl World {
     /// What the device has sent goes into the network.
     fn carry(&mut self, host: usize) {
         while let Some(frame) = self.machines[host].wire.take() {
-            let (events, sequence) = (&mut self.events, &mut self.sequence);
-            self.network.send(self.now, host, frame, |to, at, frame| {
+            let World {
+                network,
+                events,
+                sequence,
+                under_way,
+                now,
+                ..
+            } = self;
+            network.send(*now, host, frame, |to, at, frame| {
                 *sequence += 1;
-                events.push(Reverse((at, *sequence, Held(Event::Arrive(to, frame)))));
+                let event = Event::Arrive(to, under_way.put(frame));
+                events.push(Reverse((at, *sequence, event)));
             });
         }
     }
