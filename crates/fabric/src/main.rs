@@ -38,6 +38,9 @@ enum Command {
     Seed {
         /// The seed.
         seed: u64,
+        /// As `soak` plays it: longer.
+        #[arg(long)]
+        long: bool,
         /// Prints it as a script.
         #[arg(long)]
         print: bool,
@@ -63,9 +66,13 @@ fn main() -> ExitCode {
         } => soak::soak(packets, &file, jobs),
         Command::Seed {
             seed,
+            long,
             print,
             shrink,
-        } => of_seed(seed, print, shrink),
+        } => {
+            let shape = if long { soak::SHAPE } else { Shape::default() };
+            of_seed(&Scenario::random(seed, &shape), print, shrink)
+        }
         Command::Play { file } => play(&file),
         Command::Speed => {
             speed();
@@ -99,14 +106,13 @@ fn tell(outcome: &Outcome) -> bool {
     outcome.failure.is_none()
 }
 
-fn of_seed(seed: u64, print: bool, smaller: bool) -> Result<bool, String> {
-    let scenario = Scenario::random(seed, &Shape::default());
+fn of_seed(scenario: &Scenario, print: bool, smaller: bool) -> Result<bool, String> {
     if print {
-        print!("{}", script::print(&scenario));
+        print!("{}", script::print(scenario));
     }
-    let good = tell(&run(&scenario));
+    let good = tell(&run(scenario));
     if !good && smaller {
-        print!("{}", script::print(&shrink(&scenario)));
+        print!("{}", script::print(&shrink(scenario)));
     }
     Ok(good)
 }

@@ -8,6 +8,14 @@ use std::time::{Duration, Instant};
 
 use rnic_fabric::{Scenario, Shape, run, script, shrink};
 
+/// Long scenarios: to set one up takes as long as some hundred packets.
+pub const SHAPE: Shape = Shape {
+    flows: 6,
+    ops: 600,
+    largest: 20_000,
+    harm: 0.2,
+};
+
 /// How far it is. Written to a file now and then.
 #[derive(Default)]
 struct Progress {
@@ -122,7 +130,7 @@ fn work(packets: u64, progress: &Mutex<Progress>) {
             progress.under_way.insert(seed);
             seed
         };
-        let scenario = Scenario::random(seed, &Shape::default());
+        let scenario = Scenario::random(seed, &SHAPE);
         let outcome = run(&scenario);
         if let Some(failure) = &outcome.failure {
             println!("seed {seed}: {failure}");
