@@ -1,1 +1,3 @@
-//! x
+//! Whole devices in virtual time.
+
+mod simulation;

@@ -23,7 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["transport", "cm", "host", "dissect"],
     &["link"],
     &["nic"],
-    &["rnic", "abi"],
+    &["rnic", "abi", "fabric"],
     &["cli"],
 ];
 

@@ -62,7 +62,8 @@ impl SimulatedDevice {
         let mut engine = shard.lock();
         let watches = shard.background.wakeup.is_watching();
         let now = engine.now();
-        if watches && !engine.next_deadline_of_polled().is_some_and(|at| at <= now) {
+        let is_due = engine.next_deadline_of_polled().is_some_and(|at| at <= now);
+        if watches && !is_due {
             engine.send_out(now, Acks::Leave);
         } else {
             engine.round_with(Look::Handover, Acks::MayWaitForAnswer);
