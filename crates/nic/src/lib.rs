@@ -32,8 +32,7 @@ pub use addressing::address::AhAttr;
 pub use addressing::gid_table::{GidEntry, device_guid, gid_table, netdev};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use driving::{
-    SimulatedDevice, Waiting, forks_within, guard_forks, objects, port_counters, shards_by_default,
-    shutdown, stats,
+    Waiting, forks_within, guard_forks, objects, port_counters, shards_by_default, shutdown, stats,
 };
 pub use engine::{DropCounters, Objects, PortCounters, watch_counters};
 pub use error::{Error, Result};
@@ -47,6 +46,7 @@ pub use objects::mr::{Advice, Mr, Rereg, ReregError};
 pub use objects::mw::{Mw, MwType};
 pub use objects::pd::{Pd, PdHold, Td};
 pub use objects::qp::{Qp, QpInit};
+pub use objects::simulated_device::SimulatedDevice;
 pub use objects::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use objects::xrcd::Xrcd;
 pub use queues::{

@@ -32,5 +32,4 @@ pub use nic::{objects, port_counters, shutdown, stats};
 pub(crate) use regions::NoKey;
 pub(crate) use shard::{Driven, Shard};
 pub use shards::shards_by_default;
-pub use simulated::SimulatedDevice;
 pub use waiters::Waiting;

@@ -1,8 +1,7 @@
 //! A device without a thread: whoever simulates it drives it.
 //!
-//! What the background thread does in a process, [`SimulatedDevice`] does when it is called: it
-//! takes in what has arrived, fires timers, and sends. The clock is the device's [`Host`]'s. Any
-//! number of them may be in one process, beside the process's own.
+//! What the background thread does in a process, [`Nic::run`] does when it is called: it takes in
+//! what has arrived, fires timers, and sends. The clock is the device's [`Host`]'s.
 
 use std::sync::Arc;
 
@@ -13,52 +12,23 @@ use super::shards::Shards;
 use crate::engine::{Acks, Engine};
 use crate::error::Result;
 use crate::host::Host;
-use crate::objects::context::Context;
-use crate::{DropCounters, LinkCounters};
 
-/// A device that somebody else drives.
-#[derive(Clone, Debug)]
-pub struct SimulatedDevice {
-    nic: Nic,
-}
-
-impl SimulatedDevice {
+impl Nic {
     /// On that host, with that port. It has one engine.
-    ///
-    /// # Errors
-    /// The process has no descriptors left.
-    pub fn open(host: Host, port: SimulatedPort) -> Result<SimulatedDevice> {
+    pub(crate) fn simulated(host: Host, port: SimulatedPort) -> Result<Nic> {
         let shards = Shards::of_one(Engine::on(host, port.into()))?;
         let shared = Arc::new(NicShared::of(shards));
-        let handle = Arc::new(NicHandle { shared });
-        Ok(SimulatedDevice {
-            nic: Nic::of(handle),
-        })
+        Ok(Nic::of(Arc::new(NicHandle { shared })))
     }
 
-    /// Opens the device for a program.
-    ///
-    /// # Errors
-    /// The process has no descriptors left.
-    pub fn context(&self) -> Result<Context> {
-        Context::open_on(self.nic.clone(), None)
+    /// The application has the engine to itself from now on, or it does not any more.
+    pub(crate) fn leave_to_polling(&self, polls: bool) {
+        self.shard(0).background.wakeup.watch(polls);
     }
 
-    /// The machine that it is on.
-    pub fn host(&self) -> &Host {
-        self.nic.host()
-    }
-
-    /// The application polls from now on, and has the engine to itself; or it does not any more.
-    /// See `election`.
-    pub fn leave_to_polling(&self, polls: bool) {
-        self.nic.shard(0).background.wakeup.watch(polls);
-    }
-
-    /// What the background thread does when it wakes. Gives the time at which it wants to do so
-    /// again, ns, if nothing arrives before; a time that has passed: at once.
-    pub fn run(&self) -> Option<u64> {
-        let shard = self.nic.shard(0);
+    /// What the background thread does when it wakes. Gives when it wants to do so again, ns.
+    pub(crate) fn run(&self) -> Option<u64> {
+        let shard = self.shard(0);
         let mut engine = shard.lock();
         let watches = shard.background.wakeup.is_watching();
         let now = engine.now();
@@ -79,10 +49,5 @@ impl SimulatedDevice {
             true => Some(now),
             false => deadline,
         }
-    }
-
-    /// What was counted so far.
-    pub fn counters(&self) -> (LinkCounters, DropCounters) {
-        self.nic.lock().counters()
     }
 }

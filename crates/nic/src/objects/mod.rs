@@ -11,5 +11,6 @@ pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod qp;
 mod requests;
+pub(crate) mod simulated_device;
 pub(crate) mod srq;
 pub(crate) mod xrcd;

@@ -1,0 +1,57 @@
+//! A device that somebody else drives.
+
+use rnic_link::SimulatedPort;
+
+use crate::driving::Nic;
+use crate::error::Result;
+use crate::host::Host;
+use crate::objects::context::Context;
+use crate::{DropCounters, LinkCounters};
+
+/// A device without a thread, in a simulation. Any number of them may be in one process, beside the
+/// process's own.
+#[derive(Clone, Debug)]
+pub struct SimulatedDevice {
+    nic: Nic,
+}
+
+impl SimulatedDevice {
+    /// On that host, with that port. It has one engine.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn open(host: Host, port: SimulatedPort) -> Result<SimulatedDevice> {
+        let nic = Nic::simulated(host, port)?;
+        Ok(SimulatedDevice { nic })
+    }
+
+    /// Opens the device for a program.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn context(&self) -> Result<Context> {
+        Context::open_on(self.nic.clone(), None)
+    }
+
+    /// The machine that it is on.
+    pub fn host(&self) -> &Host {
+        self.nic.host()
+    }
+
+    /// The application polls from now on, and has the engine to itself; or it does not any more
+    /// (`driving/election.rs`).
+    pub fn leave_to_polling(&self, polls: bool) {
+        self.nic.leave_to_polling(polls);
+    }
+
+    /// Does what the background thread of a process does when it wakes. Gives the time at which it
+    /// wants to do so again, ns, if nothing arrives before; a time that has passed: at once.
+    pub fn run(&self) -> Option<u64> {
+        self.nic.run()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> (LinkCounters, DropCounters) {
+        self.nic.lock().counters()
+    }
+}
