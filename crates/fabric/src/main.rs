@@ -125,10 +125,9 @@ fn play(file: &PathBuf) -> Result<bool, String> {
 
 fn speed() {
     let host = |name: &str, last: u8, polls| HostSpec {
-        name: name.to_owned(),
-        address: [10, 0, 0, last].into(),
         polls,
         wake: 1_000,
+        ..HostSpec::new(name, [10, 0, 0, last].into())
     };
     for polls in [false, true] {
         let op = Op {

@@ -72,6 +72,10 @@ pub(crate) struct Side {
     dirty: Vec<usize>,
     /// Messages that must come.
     due: usize,
+    /// Of each operation that was posted, when.
+    posted_times: Vec<u64>,
+    /// Of each that was seen to complete, how long that took.
+    pub(crate) latencies: Vec<u64>,
     /// Operations posted so far, and the time of the last.
     posted: usize,
     posted_at: u64,
@@ -221,6 +225,8 @@ impl Side {
             is_posted: vec![false; receives],
             dirty: vec![0; receives],
             due,
+            posted_times: Vec::new(),
+            latencies: Vec::new(),
             posted: 0,
             posted_at: 0,
             completed: 0,
@@ -310,8 +316,13 @@ impl Side {
     }
 
     /// One look of the program: takes completions, posts what it can. Gives when it wants to look
-    /// again for its own sake.
-    pub(crate) fn look(&mut self, now: u64, digest: &mut Digest) -> Result<Option<u64>, String> {
+    /// again for its own sake, and whether it found something or posted.
+    pub(crate) fn look(
+        &mut self,
+        now: u64,
+        digest: &mut Digest,
+    ) -> Result<(Option<u64>, bool), String> {
+        let posted = self.posted;
         let mut taken: [Option<Completion>; LOOK] = [None; LOOK];
         let mut count = 0;
         self.cq
@@ -325,14 +336,15 @@ impl Side {
             digest.word(u64::from(completion.byte_len) << 32 | completion.status as u64);
             let checked = match completion.wr_id >= RECEIVE {
                 true => self.check_receive(now, &completion),
-                false => self.check_send(&completion),
+                false => self.check_send(now, &completion),
             };
             checked.map_err(|why| format!("end {} of flow {}: {why}", self.end, self.flow))?;
         }
         let next_receive = self.post_receives(now)?;
         let next_send = self.post_sends(now)?;
         let again = (count == LOOK).then_some(now);
-        Ok([again, next_receive, next_send].into_iter().flatten().min())
+        let next = [again, next_receive, next_send].into_iter().flatten().min();
+        Ok((next, count > 0 || self.posted > posted))
     }
 
     fn post_receives(&mut self, now: u64) -> Result<Option<u64>, String> {
@@ -384,6 +396,7 @@ impl Side {
             wqes.push(Ok(self.request(self.posted, &op)));
             self.posted += 1;
             self.posted_at = now;
+            self.posted_times.push(now);
         }
         if wqes.is_empty() {
             return Ok(next);
@@ -462,7 +475,7 @@ impl Side {
         })
     }
 
-    fn check_send(&mut self, completion: &Completion) -> Result<(), String> {
+    fn check_send(&mut self, now: u64, completion: &Completion) -> Result<(), String> {
         let nth = completion.wr_id as usize;
         let due = (self.completed..self.posted).find(|at| {
             // What fails completes in any case.
@@ -498,6 +511,7 @@ impl Side {
                 self.check_landing(at)?;
             }
         }
+        self.latencies.push(now - self.posted_times[nth]);
         self.completed = nth + 1;
         Ok(())
     }

@@ -17,6 +17,24 @@ pub struct HostSpec {
     pub polls: bool,
     /// Time from a packet's arrival to the round that takes it in, at most, ns.
     pub wake: u64,
+    /// Bytes that its port keeps of packets that the device has not taken in.
+    pub receive_buffer: usize,
+    /// Packets that leave its port in a microsecond; more wait in the device, as for a full socket.
+    pub send_queue: usize,
+}
+
+impl HostSpec {
+    /// One of that name and address, whose programs sleep, and whose port has room for all.
+    pub fn new(name: &str, address: IpAddr) -> HostSpec {
+        HostSpec {
+            name: name.to_owned(),
+            address,
+            polls: false,
+            wake: 0,
+            receive_buffer: 8 << 20,
+            send_queue: usize::MAX,
+        }
+    }
 }
 
 /// Transport service.
@@ -231,10 +249,10 @@ impl Scenario {
         let mut rng = fastrand::Rng::with_seed(seed);
         let hosts: Vec<HostSpec> = (0..rng.usize(1..=4))
             .map(|at| HostSpec {
-                name: ["a", "b", "c", "d"][at].to_owned(),
-                address: IpAddr::from([10, 0, 0, 1 + at as u8]),
                 polls: rng.bool(),
                 wake: [0, 2_000, 20_000][rng.usize(..3)],
+                send_queue: [8, 100, usize::MAX, usize::MAX][rng.usize(..4)],
+                ..HostSpec::new(["a", "b", "c", "d"][at], [10, 0, 0, 1 + at as u8].into())
             })
             .collect();
         let harm = match rng.u8(..5) {

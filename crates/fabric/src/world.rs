@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use rnic_nic::{Context, Frame, Gid, Host, SimulatedDevice, SimulatedHost};
+use rnic_nic::{Context, Frame, Gid, Host, LinkCounters, SimulatedDevice, SimulatedHost};
 use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
 
 use crate::digest::Digest;
@@ -11,12 +11,17 @@ use crate::network::{Network, NetworkCounters};
 use crate::program::Side;
 use crate::scenario::{Fate, HostSpec, Scenario};
 
+/// The time at first, ns.
+const BEGIN: u64 = 1_000_000_000;
+/// A program that polls looks again so long after it found something, and twice as long after each
+/// look in vain, up to the second, ns.
+const POLL: (u64, u64) = (2_000, 200_000);
 /// How often the background thread looks after an engine that the application drives, ns.
 const TICK: u64 = 1_000_000;
 /// A program looks at its completion queue so long after something came, at most, ns.
 const THINK: u64 = 3_000;
 /// Longer than any scenario takes: whoever waits then waits for ever.
-const END: u64 = 600_000_000_000;
+const END: u64 = 120_000_000_000;
 /// Events at one moment, and no more: time stands still.
 const MOST_AT_ONCE: u64 = 1_000_000;
 
@@ -46,6 +51,11 @@ pub struct Outcome {
     pub network: NetworkCounters,
     /// How long it took, ns.
     pub virtual_ns: u64,
+    /// Of each end of each flow: how long its signaled operations took, from the post to the moment
+    /// at which the program saw the completion, ns.
+    pub latencies: Vec<[Vec<u64>; 2]>,
+    /// What each host's port has counted.
+    pub links: Vec<LinkCounters>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +79,8 @@ struct Machine {
     run_at: Option<u64>,
     look_at: Option<u64>,
     tick_at: Option<u64>,
+    /// After how long a program that polls looks again.
+    pause: u64,
 }
 
 struct World {
@@ -120,6 +132,8 @@ pub fn run(scenario: &Scenario) -> Outcome {
         digest: 0,
         network: std::mem::take(&mut network),
         virtual_ns: at,
+        latencies: Vec::new(),
+        links: Vec::new(),
     };
     let mut world = match World::new(scenario) {
         Ok(world) => world,
@@ -128,12 +142,29 @@ pub fn run(scenario: &Scenario) -> Outcome {
     let ended = world.run();
     Outcome {
         failure: ended.err().map(|what| Failure {
-            at: world.now,
+            at: world.now - BEGIN,
             what,
         }),
         digest: world.digest.value(),
         network: world.network.counters,
-        virtual_ns: world.now,
+        virtual_ns: world.now - BEGIN,
+        latencies: world
+            .sides
+            .as_chunks_mut::<2>()
+            .0
+            .iter_mut()
+            .map(|[a, b]| {
+                [
+                    std::mem::take(&mut a.latencies),
+                    std::mem::take(&mut b.latencies),
+                ]
+            })
+            .collect(),
+        links: world
+            .machines
+            .iter()
+            .map(|machine| machine.device.counters().0)
+            .collect(),
     }
 }
 
@@ -144,13 +175,15 @@ impl World {
         for (at, spec) in scenario.hosts.iter().enumerate() {
             let host = Host::simulated(&SimulatedHost {
                 seed: scenario.seed ^ (at as u64 + 1) << 48,
-                now_ns: 1_000_000_000,
+                now_ns: BEGIN,
                 addresses: vec![spec.address],
                 mtu: 4500,
             });
             let (port, wire) = SimulatedPort::new(SimulatedPortConfig {
                 addresses: vec![spec.address],
                 first_range: 1 + 16 * at as u32,
+                receive_buffer: spec.receive_buffer,
+                send_queue: spec.send_queue,
                 ..SimulatedPortConfig::default()
             });
             let device = SimulatedDevice::open(host, port).map_err(|e| e.to_string())?;
@@ -164,6 +197,7 @@ impl World {
                 run_at: None,
                 look_at: None,
                 tick_at: None,
+                pause: POLL.0,
             });
         }
         let impairments = &scenario.impairments;
@@ -187,7 +221,7 @@ impl World {
             sides[b].connect(flow, reachable[0], gid(0))?;
         }
         Ok(World {
-            now: 1_000_000_000,
+            now: BEGIN,
             events: BinaryHeap::new(),
             sequence: 0,
             under_way: UnderWay::default(),
@@ -324,13 +358,16 @@ impl World {
 
     fn program_looks(&mut self, host: usize) -> Result<(), String> {
         self.machines[host].device.host().set_time(self.now);
-        let mut again = None;
+        let (mut again, mut found) = (None, false);
         for at in 0..self.machines[host].sides.len() {
             let side = self.machines[host].sides[at];
-            let next = self.sides[side].look(self.now, &mut self.digest)?;
+            let (next, some) = self.sides[side].look(self.now, &mut self.digest)?;
+            found |= some;
             again = again.into_iter().chain(next).min();
         }
         self.carry(host);
+        let sides = &self.machines[host].sides;
+        let done = sides.iter().all(|side| self.sides[*side].is_done());
         if !self.machines[host].spec.polls {
             // Who left work in the engine wakes the background thread.
             self.run_at(host, self.now);
@@ -339,6 +376,15 @@ impl World {
         }
         if let Some(at) = again {
             self.look_soon(host, at.max(self.now));
+        }
+        let machine = &mut self.machines[host];
+        if machine.spec.polls && !done {
+            machine.pause = match found {
+                true => POLL.0,
+                false => (2 * machine.pause).min(POLL.1),
+            };
+            let at = self.now + machine.pause;
+            self.look_soon(host, at);
         }
         Ok(())
     }
