@@ -90,12 +90,17 @@ pub(crate) struct Side {
     rng: fastrand::Rng,
 }
 
+/// The longest operation, bytes.
+pub(crate) const LONGEST: u32 = 1 << 21;
+const PATTERN_LEN: usize = LONGEST as usize + (1 << 18) + (1 << 12);
+
 /// Bytes that look random, of which all memory that nobody writes has a piece.
 fn pattern() -> &'static [u8] {
     static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
     PATTERN.get_or_init(|| {
         let mut rng = fastrand::Rng::with_seed(0x7061_7474_6572_6e00);
-        (0..1 << 20).map(|_| rng.u8(..)).collect()
+        let words = (0..PATTERN_LEN / 8).map(|_| rng.u64(..));
+        words.flat_map(u64::to_le_bytes).collect()
     })
 }
 
@@ -145,6 +150,11 @@ impl Side {
         let due = peers.ops.iter();
         let due = due.filter(|op| op.kind.takes_receive() && op.expect == Status::Success);
         let due = due.count();
+        if own.ops.iter().any(|op| op.len > LONGEST) {
+            return Err(format!(
+                "flow {flow_at}: an operation has more than {LONGEST} bytes"
+            ));
+        }
         let pd: Pd = context.alloc_pd();
         let cq = context
             .create_cq(2 * (flow.depth + flow.receives) + 16, None, 0)
