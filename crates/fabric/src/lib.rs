@@ -33,7 +33,8 @@ mod world;
 
 pub use network::NetworkCounters;
 pub use scenario::{
-    Direction, Fate, Flow, HostSpec, Impairments, Kind, Op, Scenario, Service, Shape,
+    Bound, Direction, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Relation,
+    Scenario, Service, Shape,
 };
 pub use shrink::shrink;
 pub use world::{Failure, Outcome, run};

@@ -155,6 +155,7 @@ fn speed() {
             }],
             impairments: Impairments::default(),
             fates: Vec::new(),
+            bounds: Vec::new(),
         };
         let before = rnic_sys::child::processor_time();
         let begin = Instant::now();

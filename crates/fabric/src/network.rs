@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use rnic_nic::Frame;
 
-use crate::scenario::{Fate, Impairments, Scenario};
+use rnic_wire::Opcode;
+
+use crate::scenario::{Fate, Impairments, Marked, Scenario};
 
 /// What happened to packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,17 +39,21 @@ struct Link {
     last: u64,
     /// Packets so far.
     count: u64,
+    /// The same by operation, of which there are 32.
+    of_operation: [u64; 32],
 }
 
 pub(crate) struct Network {
     impairments: Impairments,
-    /// By source, destination and number.
-    fates: HashMap<(usize, usize, u64), Fate>,
+    /// What becomes of certain packets, and how many of them there were.
+    fates: Vec<(Marked, u64)>,
     hosts: HashMap<IpAddr, usize>,
     links: Vec<Link>,
     /// How often a PSN of a flow was harmed.
     harmed: HashMap<(u32, u32, u8), u8>,
-    rng: fastrand::Rng,
+    seed: u64,
+    /// Random harm that was done, as fates that do the same.
+    pub(crate) harm: Vec<Marked>,
     pub(crate) counters: NetworkCounters,
 }
 
@@ -62,28 +68,20 @@ impl Network {
         let addresses = scenario.hosts.iter().zip(0..);
         Network {
             impairments: scenario.impairments.clone(),
-            fates: scenario
-                .fates
-                .iter()
-                .map(|(from, to, nth, fate)| ((*from, *to, *nth), *fate))
-                .collect(),
+            fates: scenario.fates.iter().map(|fate| (*fate, 0)).collect(),
             hosts: addresses.map(|(host, at)| (host.address, at)).collect(),
             links: (0..hosts * hosts)
-                .map(|_| Link { last: 0, count: 0 })
+                .map(|_| Link {
+                    last: 0,
+                    count: 0,
+                    of_operation: [0; 32],
+                })
                 .collect(),
             harmed: HashMap::new(),
-            rng: fastrand::Rng::with_seed(scenario.seed ^ 0x6e65_7477_6f72_6b00),
+            seed: scenario.seed ^ 0x6e65_7477_6f72_6b00,
+            harm: Vec::new(),
             counters: NetworkCounters::default(),
         }
-    }
-
-    fn chance(&mut self, probability: f64) -> bool {
-        probability > 0.0 && self.rng.f64() < probability
-    }
-
-    fn delay(&mut self) -> u64 {
-        let delay = self.impairments.delay;
-        self.rng.u64(delay.0..=delay.1.max(delay.0))
     }
 
     /// Whether this packet may be harmed once more.
@@ -106,6 +104,34 @@ impl Network {
         *count <= most
     }
 
+    /// The fates of this packet, the `nth` of its link and the `same`th of its operation.
+    fn fates(&mut self, link: (usize, usize), nth: u64, same: u64, opcode: Opcode) -> Vec<Fate> {
+        let mut fates = Vec::new();
+        for (marked, met) in &mut self.fates {
+            let number = match marked.operation {
+                None => nth,
+                Some(operation) if opcode.operation() == Some(operation) => same,
+                Some(_) => continue,
+            };
+            let (first, last) = marked.nth;
+            if link == (marked.from, marked.to) && (first..=last).contains(&number) {
+                *met += 1;
+                fates.push(marked.fate);
+            }
+        }
+        fates
+    }
+
+    /// A fate whose packets were not all sent.
+    pub(crate) fn unmet(&self) -> Option<Marked> {
+        let mut fates = self.fates.iter();
+        let unmet = fates.find(|(marked, met)| match marked.nth {
+            (_, u64::MAX) => *met == 0,
+            (first, last) => *met != last.saturating_sub(first) + 1,
+        });
+        unmet.map(|(marked, _)| *marked)
+    }
+
     /// Takes a packet that a device has sent now; `arrives` gets the host, the time, and the packet
     /// for each time that it arrives.
     pub(crate) fn send(
@@ -121,39 +147,60 @@ impl Network {
             self.counters.lost += 1;
             return;
         };
-        let hosts = self.hosts.len();
-        let link = from * hosts + to;
-        self.links[link].count += 1;
-        let nth = self.links[link].count;
-        let fate = self.fates.get(&(from, to, nth)).copied();
-        let (loss, corrupt) = (self.impairments.loss, self.impairments.corrupt);
-        let lost = fate == Some(Fate::Drop)
-            || fate.is_none() && self.chance(loss) && self.may_harm(&frame);
-        if lost {
-            self.counters.lost += 1;
-            return;
-        }
-        if fate.is_none() && self.chance(corrupt) && self.may_harm(&frame) {
-            self.counters.corrupted += 1;
-            return;
+        let opcode = Opcode(frame.bytes.first().copied().unwrap_or_default());
+        let at = from * self.hosts.len() + to;
+        let link = &mut self.links[at];
+        link.count += 1;
+        let nth = link.count;
+        let same = &mut link.of_operation[usize::from(opcode.0 & 31)];
+        *same += 1;
+        let same = *same;
+
+        // What is random about a packet does not depend on what becomes of others, and all of it is
+        // drawn: then fates can do what harm at random has done.
+        let seed = self.seed ^ (at as u64) << 48 ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let drawn: [f64; 4] = std::array::from_fn(|_| rng.f64());
+        let (least, most) = self.impairments.delay;
+        let delay = rng.u64(least..=most.max(least));
+        let detour = self.impairments.detour.max(1);
+        let [late, again] = [rng.u64(1..=detour), rng.u64(1..=detour)];
+
+        let mut fates = match self.fates.is_empty() {
+            true => Vec::new(),
+            false => self.fates((from, to), nth, same, opcode),
+        };
+        if fates.is_empty() {
+            fates = self.harm_at_random(drawn, (late, again), &frame);
+            self.harm.extend(fates.iter().map(|fate| Marked {
+                from,
+                to,
+                operation: opcode.operation(),
+                nth: match opcode.operation() {
+                    Some(_) => (same, same),
+                    None => (nth, nth),
+                },
+                fate: *fate,
+            }));
         }
         let takes = (frame.bytes.len() as u64 + OVERHEAD) * 8 / BITS_PER_NS;
-        let delay = self.delay();
-        let detour = self.impairments.detour;
-        let reorder = self.impairments.reorder;
-        let late = match fate {
-            Some(Fate::Delay(ns)) => Some(ns),
-            Some(_) => None,
-            None if self.chance(reorder) && self.may_harm(&frame) => {
-                Some(self.rng.u64(1..=detour.max(1)))
+        let mut late = None;
+        for fate in fates {
+            match fate {
+                Fate::Drop => {
+                    self.counters.lost += 1;
+                    return;
+                }
+                Fate::Corrupt => {
+                    self.counters.corrupted += 1;
+                    return;
+                }
+                Fate::Delay(ns) => late = Some(ns),
+                Fate::Duplicate(ns) => {
+                    self.counters.duplicated += 1;
+                    arrives(to, now + delay + takes + ns, frame.clone());
+                }
             }
-            None => None,
-        };
-        let duplicate = self.impairments.duplicate;
-        if fate == Some(Fate::Duplicate) || fate.is_none() && self.chance(duplicate) {
-            self.counters.duplicated += 1;
-            let again = now + delay + takes + self.rng.u64(1..=detour.max(1));
-            arrives(to, again, frame.clone());
         }
         let at = match late {
             Some(late) => {
@@ -161,11 +208,40 @@ impl Network {
                 now + delay + takes + late
             }
             None => {
-                let link = &mut self.links[link];
+                let link = &mut self.links[at];
                 link.last = link.last.max(now + delay) + takes;
                 link.last
             }
         };
         arrives(to, at, frame);
+    }
+
+    /// What becomes of a packet that is not marked, by four numbers from 0 to 1, and what a detour
+    /// takes.
+    fn harm_at_random(
+        &mut self,
+        [loss, corrupt, reorder, duplicate]: [f64; 4],
+        (late, again): (u64, u64),
+        frame: &Frame,
+    ) -> Vec<Fate> {
+        let chances = &self.impairments;
+        let lost = loss < chances.loss;
+        let corrupted = corrupt < chances.corrupt;
+        let overtaken = reorder < chances.reorder;
+        let duplicated = duplicate < chances.duplicate;
+        if lost && self.may_harm(frame) {
+            return vec![Fate::Drop];
+        }
+        if corrupted && self.may_harm(frame) {
+            return vec![Fate::Corrupt];
+        }
+        let mut fates = Vec::new();
+        if overtaken && self.may_harm(frame) {
+            fates.push(Fate::Delay(late));
+        }
+        if duplicated {
+            fates.push(Fate::Duplicate(again));
+        }
+        fates
     }
 }

@@ -130,6 +130,17 @@ fn region_len(direction: &Direction) -> usize {
     largest(direction) + 512
 }
 
+/// What a word holds when these operations of a direction were executed, each once.
+fn word_after(ops: &[Op], word: usize) -> u64 {
+    let ops = ops.iter().enumerate();
+    let same = ops.filter(|(at, _)| at % WORDS == word);
+    same.fold(0, |value: u64, (at, op)| match op.kind {
+        Kind::FetchAdd => value.wrapping_add(at as u64 + 1),
+        Kind::CompareSwap => at as u64 * 1000,
+        _ => value,
+    })
+}
+
 fn in_words<T: std::fmt::Display>(error: T) -> String {
     error.to_string()
 }
@@ -291,6 +302,12 @@ impl Side {
             self.qp.modify(&attr, M::STATE | mask).map_err(in_words)
         };
         to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS)?;
+        // Before anybody can send, as programs do.
+        self.post_receives(0)?;
+        let to = |qp_state, mask| {
+            let attr = QpAttr { qp_state, ..attr };
+            self.qp.modify(&attr, M::STATE | mask).map_err(in_words)
+        };
         let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
         match self.service {
             Service::Uc => {
@@ -303,6 +320,16 @@ impl Side {
                 to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC)
             }
         }
+    }
+
+    /// What the queue pair has counted.
+    pub(crate) fn counters(&self) -> rnic_nic::Counters {
+        self.qp.counters()
+    }
+
+    /// Messages that the program has received.
+    pub(crate) fn received(&self) -> usize {
+        self.received
     }
 
     /// Each completion is there, and each message that must come.
@@ -386,7 +413,9 @@ impl Side {
     /// Whether operation `nth` makes a completion.
     fn is_signaled(&self, nth: usize) -> bool {
         let op = &self.own.ops[nth];
-        op.signaled || nth + 1 == self.own.ops.len() || (nth + 1).is_multiple_of(self.depth / 2)
+        op.signaled
+            || nth + 1 == self.own.ops.len()
+            || (nth + 1).is_multiple_of((self.depth / 2).max(1))
     }
 
     fn post_sends(&mut self, now: u64) -> Result<Option<u64>, String> {
@@ -476,13 +505,7 @@ impl Side {
 
     /// What operation `nth`'s word holds before it: all atomics before it were executed.
     fn word_before(&self, nth: usize) -> u64 {
-        let before = self.own.ops[..nth].iter().enumerate();
-        let same = before.filter(|(at, _)| at % WORDS == nth % WORDS);
-        same.fold(0, |value: u64, (at, op)| match op.kind {
-            Kind::FetchAdd => value.wrapping_add(at as u64 + 1),
-            Kind::CompareSwap => at as u64 * 1000,
-            _ => value,
-        })
+        word_after(&self.own.ops[..nth], nth % WORDS)
     }
 
     fn check_send(&mut self, now: u64, completion: &Completion) -> Result<(), String> {
@@ -658,6 +681,15 @@ impl Side {
         }
         if let Some(byte) = self.target.differs(0, &model) {
             return wrong(&format!("byte {byte} of what the peer wrote is wrong"));
+        }
+        for word in 0..WORDS {
+            let (is, due) = (
+                self.remote.word(8 * word),
+                word_after(&self.peers.ops, word),
+            );
+            if is != due {
+                return wrong(&format!("word {word} is {is}, and atomics make it {due}"));
+            }
         }
         let fixed = remote_bytes(self.flow, self.end, 0, len);
         if self.remote.differs(8 * WORDS, fixed).is_some() {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use rnic_nic::Status;
-use rnic_wire::PathMtu;
+use rnic_wire::{Operation, PathMtu};
 
 /// A host with one device.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,6 +159,25 @@ pub struct Flow {
     pub directions: [Direction; 2],
 }
 
+impl Flow {
+    /// Of that service between these hosts, which posts nothing yet.
+    pub fn new(service: Service, hosts: [usize; 2]) -> Flow {
+        Flow {
+            service,
+            hosts,
+            mtu: PathMtu::M1024,
+            depth: 16,
+            receives: 16,
+            late: 0,
+            timeout: 14,
+            retry: 7,
+            rnr_retry: 7,
+            psns: [0, 0],
+            directions: Default::default(),
+        }
+    }
+}
+
 /// What the network does to packets at random. Probabilities are per packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Impairments {
@@ -193,15 +212,86 @@ impl Default for Impairments {
     }
 }
 
-/// What the network does to one packet, whatever else it does.
+/// What the network does to one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is lost.
     Drop,
-    /// It arrives twice.
-    Duplicate,
+    /// It arrives with a wrong ICRC, which a port drops.
+    Corrupt,
+    /// It arrives, and so much later, ns, it does once more.
+    Duplicate(u64),
     /// It arrives so much later, ns, and others overtake it.
     Delay(u64),
+}
+
+/// What becomes of certain packets from one host to another, instead of random harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// The host that sends them, by place.
+    pub from: usize,
+    /// The host that they are for.
+    pub to: usize,
+    /// Packets that do this are meant, and counted; `None`: all.
+    pub operation: Option<Operation>,
+    /// The first and the last of them, from 1. `u64::MAX`: however many there are.
+    pub nth: (u64, u64),
+    /// What becomes of each.
+    pub fate: Fate,
+}
+
+/// What can be counted of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Time until all is complete, ns.
+    Time,
+    /// Packets that devices sent.
+    Packets,
+    /// Those that a queue pair repeated.
+    Retransmissions,
+    /// Expired ACK timeouts.
+    Timeouts,
+    /// RNR NAKs sent.
+    RnrNaks,
+    /// PSN sequence error NAKs sent.
+    SequenceNaks,
+    /// Requests executed before, and responses consumed before.
+    Duplicates,
+    /// Messages that programs received.
+    Received,
+}
+
+/// How what was counted compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Not above the bound.
+    AtMost,
+    /// The bound.
+    Exactly,
+    /// Not below the bound.
+    AtLeast,
+}
+
+/// What must hold at the end, beside what the oracle checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// What is counted, of all hosts and flows together.
+    pub measure: Measure,
+    /// How it compares to `value`.
+    pub relation: Relation,
+    /// The number.
+    pub value: u64,
+}
+
+impl Bound {
+    /// What was counted is as it must be.
+    pub fn holds(&self, counted: u64) -> bool {
+        match self.relation {
+            Relation::AtMost => counted <= self.value,
+            Relation::Exactly => counted == self.value,
+            Relation::AtLeast => counted >= self.value,
+        }
+    }
 }
 
 /// All of it.
@@ -215,8 +305,10 @@ pub struct Scenario {
     pub flows: Vec<Flow>,
     /// What the network does.
     pub impairments: Impairments,
-    /// What becomes of the `n`th packet (from 1) from one host to another.
-    pub fates: Vec<(usize, usize, u64, Fate)>,
+    /// What becomes of certain packets. Each of them has to be sent.
+    pub fates: Vec<Marked>,
+    /// What must hold at the end.
+    pub bounds: Vec<Bound>,
 }
 
 /// What random scenarios are like.
@@ -262,14 +354,18 @@ impl Scenario {
         };
         let mut parts = [rng.f64(), rng.f64(), rng.f64()];
         let whole: f64 = parts.iter().sum();
-        parts.iter_mut().for_each(|part| *part *= harm / whole);
+        // Numbers that a person can read.
+        let rounded = |part: f64| (part * 1000.0).floor() / 1000.0;
+        parts
+            .iter_mut()
+            .for_each(|part| *part = rounded(*part * harm / whole));
         let [loss, corrupt, reorder] = parts;
         let least = rng.u64(200..5_000);
         let impairments = Impairments {
             loss,
             corrupt,
             reorder,
-            duplicate: harm * rng.f64() / 4.0,
+            duplicate: rounded(harm * rng.f64() / 4.0),
             delay: (least, least + [0, 100, 20_000][rng.usize(..3)]),
             detour: [5_000, 50_000, 2_000_000][rng.usize(..3)],
             harm_per_psn: Some(3),
@@ -284,6 +380,7 @@ impl Scenario {
             flows,
             impairments,
             fates: Vec::new(),
+            bounds: Vec::new(),
         }
     }
 }

@@ -9,7 +9,8 @@ use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
 use crate::digest::Digest;
 use crate::network::{Network, NetworkCounters};
 use crate::program::Side;
-use crate::scenario::{Fate, HostSpec, Scenario};
+use crate::scenario::{Fate, HostSpec, Marked, Measure, Scenario};
+use crate::script;
 
 /// The time at first, ns.
 const BEGIN: u64 = 1_000_000_000;
@@ -28,7 +29,7 @@ const MOST_AT_ONCE: u64 = 1_000_000;
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When, ns.
+    /// When, ns from the start.
     pub at: u64,
     /// What, in words.
     pub what: String,
@@ -56,6 +57,9 @@ pub struct Outcome {
     pub latencies: Vec<[Vec<u64>; 2]>,
     /// What each host's port has counted.
     pub links: Vec<LinkCounters>,
+    /// What the network did to packets at random. Without chances of harm, and with these fates
+    /// instead, a scenario is played in the same way.
+    pub harm: Vec<Marked>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +99,9 @@ struct World {
     network: Network,
     digest: Digest,
     rng: fastrand::Rng,
+    /// When everything was complete, and when the last packet arrived.
+    done_at: Option<u64>,
+    arrived_at: u64,
 }
 
 /// Packets under way, by place: the heap of events moves what it holds over and over.
@@ -134,12 +141,13 @@ pub fn run(scenario: &Scenario) -> Outcome {
         virtual_ns: at,
         latencies: Vec::new(),
         links: Vec::new(),
+        harm: Vec::new(),
     };
     let mut world = match World::new(scenario) {
         Ok(world) => world,
         Err(what) => return failed(0, what),
     };
-    let ended = world.run();
+    let ended = world.run().and_then(|()| world.check(scenario));
     Outcome {
         failure: ended.err().map(|what| Failure {
             at: world.now - BEGIN,
@@ -147,7 +155,8 @@ pub fn run(scenario: &Scenario) -> Outcome {
         }),
         digest: world.digest.value(),
         network: world.network.counters,
-        virtual_ns: world.now - BEGIN,
+        harm: world.network.harm,
+        virtual_ns: world.done_at.unwrap_or(world.now) - BEGIN,
         latencies: world
             .sides
             .as_chunks_mut::<2>()
@@ -203,7 +212,10 @@ impl World {
         let impairments = &scenario.impairments;
         let in_order = impairments.duplicate == 0.0
             && impairments.reorder == 0.0
-            && scenario.fates.iter().all(|(.., fate)| *fate == Fate::Drop);
+            && scenario
+                .fates
+                .iter()
+                .all(|marked| matches!(marked.fate, Fate::Drop | Fate::Corrupt));
         let mut sides: Vec<Side> = Vec::new();
         for (at, flow) in scenario.flows.iter().enumerate() {
             for end in 0..2 {
@@ -230,6 +242,8 @@ impl World {
             network: Network::new(scenario),
             digest: Digest::new(),
             rng: fastrand::Rng::with_seed(scenario.seed ^ 0x776f_726c_6400),
+            done_at: None,
+            arrived_at: BEGIN,
         })
     }
 
@@ -247,7 +261,9 @@ impl World {
         }
         let (mut moment, mut events) = (self.now, 0);
         let end = self.now + END;
-        let mut done = false;
+        // Whoever has a packet has taken it in, and its program has looked.
+        let wake = self.machines.iter().map(|machine| machine.spec.wake).max();
+        let settles = wake.unwrap_or(0) + 3 * THINK;
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             if at > moment {
                 (moment, events) = (at, 0);
@@ -256,25 +272,69 @@ impl World {
             if events > MOST_AT_ONCE {
                 return Err("time stands still: events go on and on at one moment".to_owned());
             }
+            let arrives = matches!(event, Event::Arrive(..));
+            if self.done_at.is_some()
+                && !arrives
+                && at > self.arrived_at + settles
+                && self.under_way.is_empty()
+            {
+                break;
+            }
             self.now = self.now.max(at);
             if self.now > end {
                 return Err(self.stuck());
             }
+            if arrives {
+                self.arrived_at = self.now;
+            }
             let looks = matches!(event, Event::Look(_));
             self.happen(at, event)?;
-            done = done || looks && self.sides.iter().all(Side::is_done);
-            // Acknowledgements of the last may be on their way, and are of no interest.
-            if done && self.under_way.is_empty() {
-                break;
+            if looks && self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
+                self.done_at = Some(self.now);
             }
         }
-        if !done && !self.sides.iter().all(Side::is_done) {
+        if self.done_at.is_none() {
             return Err(self.stuck());
         }
         for side in &self.sides {
             side.check_memory()?;
         }
         Ok(())
+    }
+
+    /// What the scenario says about the end.
+    fn check(&self, scenario: &Scenario) -> Result<(), String> {
+        if let Some(marked) = self.network.unmet() {
+            let line = script::fate(scenario, &marked);
+            return Err(format!("`{line}`: not all of these packets were sent"));
+        }
+        for bound in &scenario.bounds {
+            let counted = self.count(bound.measure);
+            if !bound.holds(counted) {
+                let line = script::bound(bound);
+                let unit = if bound.measure == Measure::Time {
+                    " ns"
+                } else {
+                    ""
+                };
+                return Err(format!("`{line}`: it was {counted}{unit}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, measure: Measure) -> u64 {
+        let sum = |of: fn(&Side) -> u64| self.sides.iter().map(of).sum();
+        match measure {
+            Measure::Time => self.done_at.unwrap_or(self.now) - BEGIN,
+            Measure::Packets => self.network.counters.sent,
+            Measure::Retransmissions => sum(|side| side.counters().retransmitted_packets),
+            Measure::Timeouts => sum(|side| side.counters().timeouts),
+            Measure::RnrNaks => sum(|side| side.counters().rnr_naks_sent),
+            Measure::SequenceNaks => sum(|side| side.counters().sequence_naks_sent),
+            Measure::Duplicates => sum(|side| side.counters().duplicates_received),
+            Measure::Received => sum(|side| side.received() as u64),
+        }
     }
 
     /// Nothing is due, or nothing comes of it.

@@ -1,4 +1,5 @@
 //! Whole devices in virtual time.
 
 mod policies;
+mod script;
 mod simulation;

@@ -1,0 +1,350 @@
+//! From text to a scenario. What makes no sense is refused with its line and a reason.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use rnic_wire::PathMtu;
+
+use super::words::{self, Words, no_time, within};
+use super::{
+    AGAIN, CHANCES, KINDS, LINES, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES,
+};
+use super::{ends, meaning};
+use crate::scenario::{
+    Bound, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Scenario, Service,
+};
+
+/// Bytes of a work request at most: what the oracle has different bytes for.
+const LARGEST: u64 = 1 << 19;
+/// Work requests of a direction at most.
+const MOST_OPS: usize = 200_000;
+/// Bytes that receives of all flows have at most, and READs bring.
+const MOST_MEMORY: u64 = 1 << 30;
+/// Hosts at most, and flows.
+const MOST_HOSTS: usize = 64;
+const MOST_FLOWS: usize = 1024;
+
+/// Why a text is no script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The line, from 1.
+    pub line: usize,
+    /// The reason, in words.
+    pub why: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.why)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The scenario that a script describes.
+///
+/// # Errors
+/// The first line that makes no sense, and why.
+pub fn parse(text: &str) -> Result<Scenario, Error> {
+    let mut scenario = Scenario {
+        seed: 0,
+        hosts: Vec::new(),
+        flows: Vec::new(),
+        impairments: Impairments::default(),
+        fates: Vec::new(),
+        bounds: Vec::new(),
+    };
+    let mut flows = Vec::new();
+    let mut last = 0;
+    for (line, text) in (1..).zip(text.lines()) {
+        last = line;
+        let mut words = Words::of(text);
+        let Some(first) = words.next() else { continue };
+        one(&mut scenario, first, words).map_err(|why| Error { line, why })?;
+        flows.resize(scenario.flows.len(), line);
+    }
+    let refused = |line, why: &str| {
+        let why = why.to_owned();
+        Err(Error { line, why })
+    };
+    if scenario.hosts.is_empty() {
+        return refused(last.max(1), "the script ends, and has no host");
+    }
+    let mut bytes = 0;
+    for (flow, line) in scenario.flows.iter().zip(flows) {
+        bytes += memory(flow);
+        if bytes > MOST_MEMORY {
+            return refused(
+                line,
+                "up to this flow, messages need more memory than 1 GiB",
+            );
+        }
+    }
+    Ok(scenario)
+}
+
+/// One line, which begins with that word.
+fn one(scenario: &mut Scenario, first: &str, mut words: Words<'_>) -> Result<(), String> {
+    match first {
+        "seed" => {
+            scenario.seed = words.number("the seed", (0, u64::MAX))?;
+            words.end()
+        }
+        "network" => network(&mut scenario.impairments, words),
+        "host" => {
+            let host = host(scenario, words)?;
+            scenario.hosts.push(host);
+            Ok(())
+        }
+        "flow" => {
+            let flow = flow(scenario, words)?;
+            scenario.flows.push(flow);
+            Ok(())
+        }
+        "expect" => {
+            let bound = bound(words)?;
+            scenario.bounds.push(bound);
+            Ok(())
+        }
+        "drop" | "corrupt" | "duplicate" | "delay" => {
+            let fate = fate(scenario, first, words)?;
+            scenario.fates.push(fate);
+            Ok(())
+        }
+        end => op(scenario, end, words),
+    }
+}
+
+fn network(impairments: &mut Impairments, mut words: Words<'_>) -> Result<(), String> {
+    while let Some(word) = words.next() {
+        if let Some(chance) = meaning(CHANCES, word) {
+            let text = words.need(word)?;
+            *chance(impairments) = words::chance(text)
+                .ok_or_else(|| format!("{word} is {text:?}, not from 0% to 100%"))?;
+            continue;
+        }
+        match word {
+            "delay" => {
+                let text = words.need("delay")?;
+                let (least, most) = text.split_once("..").unwrap_or((text, text));
+                let time = |text| words::time(text).ok_or_else(|| no_time("delay", text));
+                impairments.delay = (time(least)?, time(most)?);
+                if impairments.delay.0 > impairments.delay.1 {
+                    return Err(format!("delay {text}: the most is less than the least"));
+                }
+            }
+            "detour" => impairments.detour = words.time("detour")?,
+            "harm" => {
+                let most = words.number("harm", (0, u8::MAX.into()))?;
+                impairments.harm_per_psn = Some(most as u8);
+            }
+            other => return Err(format!("the network has no {other:?}")),
+        }
+    }
+    Ok(())
+}
+
+fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
+    let name = words.need("the host's name")?;
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(format!("a host's name is letters and digits, not {name:?}"));
+    }
+    if LINES.contains(&name) {
+        return Err(format!("{name:?} is no name for a host: lines begin so"));
+    }
+    let address = words.need("the host's address")?;
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| format!("{address:?} is no IP address"))?;
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || is_broadcast {
+        return Err(format!("{address} is not the address of a host"));
+    }
+    let mut others = scenario.hosts.iter();
+    if others.any(|host| host.name == name || host.address == address) {
+        return Err(format!("there is a host {name} or {address} already"));
+    }
+    if scenario.hosts.len() == MOST_HOSTS {
+        return Err(format!("more than {MOST_HOSTS} hosts"));
+    }
+    let mut host = HostSpec::new(name, address);
+    while let Some(word) = words.next() {
+        match word {
+            "polls" => host.polls = true,
+            "wake" => host.wake = words.time("wake")?,
+            "buffer" => {
+                host.receive_buffer = words.number("buffer", (1, u32::MAX.into()))? as usize;
+            }
+            "queue" => host.send_queue = words.number("queue", (1, u32::MAX.into()))? as usize,
+            other => return Err(format!("a host has no {other:?}")),
+        }
+    }
+    Ok(host)
+}
+
+/// The place of the host that is named next.
+fn place(scenario: &Scenario, words: &mut Words<'_>) -> Result<usize, String> {
+    let name = words.need("a host")?;
+    let place = scenario.hosts.iter().position(|host| host.name == name);
+    place.ok_or_else(|| format!("there is no host {name:?}"))
+}
+
+fn flow(scenario: &Scenario, mut words: Words<'_>) -> Result<Flow, String> {
+    if scenario.flows.len() == MOST_FLOWS {
+        return Err(format!("more than {MOST_FLOWS} flows"));
+    }
+    let service = words.one_of("the service", SERVICES)?;
+    let hosts = [place(scenario, &mut words)?, place(scenario, &mut words)?];
+    let is_ipv4 = hosts.map(|host| scenario.hosts[host].address.is_ipv4());
+    if is_ipv4[0] != is_ipv4[1] {
+        return Err("one host has an IPv4 address, and the other an IPv6 address".to_owned());
+    }
+    let mut flow = Flow::new(service, hosts);
+    while let Some(word) = words.next() {
+        if let Some(number) = NUMBERS.iter().find(|number| number.name == word) {
+            (number.set)(&mut flow, words.number(word, number.range)?);
+            continue;
+        }
+        match word {
+            "mtu" => {
+                let bytes = words.number("mtu", (256, 4096))?;
+                let mut all = PathMtu::ALL.into_iter();
+                let mtu = all.find(|mtu| mtu.bytes() as u64 == bytes);
+                flow.mtu = mtu.ok_or_else(|| format!("there is no path MTU of {bytes} bytes"))?;
+            }
+            "late" => flow.late = words.time("late")?,
+            "psn" => {
+                for psn in &mut flow.psns {
+                    *psn = words.number("a PSN", (0, 0xff_ffff))? as u32;
+                }
+            }
+            other => return Err(format!("a flow has no {other:?}")),
+        }
+    }
+    Ok(flow)
+}
+
+fn op(scenario: &mut Scenario, end: &str, mut words: Words<'_>) -> Result<(), String> {
+    let Some(flow) = scenario.flows.last_mut() else {
+        return Err(format!("unknown word {end:?}, and there is no flow yet"));
+    };
+    let hosts = &scenario.hosts;
+    let ends = ends(flow.hosts.map(|host| hosts[host].name.as_str()));
+    let Some(at) = ends.iter().position(|name| name == end) else {
+        let [first, second] = ends;
+        return Err(format!(
+            "unknown word {end:?}: the ends of this flow are {first} and {second}"
+        ));
+    };
+    let kind = words.one_of("the operation", KINDS)?;
+    if flow.service == Service::Uc && (kind == Kind::Read || kind.is_atomic()) {
+        return Err("UC has neither READ nor atomics".to_owned());
+    }
+    let len = match kind.is_atomic() {
+        true => 8,
+        false => words.number("the length", (0, LARGEST))? as u32,
+    };
+    let mut op = Op::new(kind, len);
+    let mut times = 1;
+    while let Some(word) = words.next() {
+        match word {
+            "unsignaled" => op.signaled = false,
+            "fence" => op.fence = true,
+            "after" => op.after = words.time("after")?,
+            "times" => times = words.number("times", (1, MOST_OPS as u64))? as usize,
+            "->" => op.expect = words.one_of("the status", STATUSES)?,
+            other => return Err(format!("an operation has no {other:?}")),
+        }
+    }
+    let ops = &mut flow.directions[at].ops;
+    if ops.len() + times > MOST_OPS {
+        return Err(format!("more than {MOST_OPS} operations of {end}"));
+    }
+    ops.extend(std::iter::repeat_n(op, times));
+    Ok(())
+}
+
+/// Bytes of memory that a flow takes: its receives, and what its READs bring.
+fn memory(flow: &Flow) -> u64 {
+    let of = |ops: &Vec<Op>| {
+        let room = ops.iter().map(|op| op.len).max().unwrap_or(0).max(64);
+        let reads = ops.iter().filter(|op| op.kind == Kind::Read);
+        let brought: u64 = reads.map(|op| u64::from(op.len)).sum();
+        u64::from(room) * u64::from(flow.receives) + brought
+    };
+    flow.directions.iter().map(|way| of(&way.ops)).sum()
+}
+
+fn fate(scenario: &Scenario, verb: &str, mut words: Words<'_>) -> Result<Marked, String> {
+    let from = place(scenario, &mut words)?;
+    let to = place(scenario, &mut words)?;
+    let operation = words.next_if(|word| meaning(OPERATIONS, word));
+    let count = words.next_if(|word| {
+        word.starts_with(|c: char| c.is_ascii_digit())
+            .then_some(word)
+    });
+    let nth = match (count, operation) {
+        (Some(count), _) => range(count)?,
+        (None, Some(_)) => (1, 1),
+        (None, None) => return Err("which packet is missing: a number, or what it does".to_owned()),
+    };
+    let fate = match verb {
+        "drop" => Fate::Drop,
+        "corrupt" => Fate::Corrupt,
+        "delay" => {
+            expect(&mut words, "by")?;
+            Fate::Delay(words.time("the delay")?)
+        }
+        _ => match words.next_if(|word| (word == "after").then_some(())) {
+            Some(()) => Fate::Duplicate(words.time("the time")?),
+            None => Fate::Duplicate(AGAIN),
+        },
+    };
+    words.end()?;
+    Ok(Marked {
+        from,
+        to,
+        operation,
+        nth,
+        fate,
+    })
+}
+
+fn expect(words: &mut Words<'_>, what: &str) -> Result<(), String> {
+    match words.need(&format!("{what:?}"))? {
+        word if word == what => Ok(()),
+        word => Err(format!("{word:?} is where {what:?} has to be")),
+    }
+}
+
+/// `3`, `3..5` with both, or `3..`.
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let number = |word: &str| {
+        let number = words::number(word).ok_or_else(|| format!("{text:?} names no packets"))?;
+        within("a packet's number", number, (1, u64::MAX - 1))
+    };
+    let (first, last) = match text.split_once("..") {
+        None => (number(text)?, number(text)?),
+        Some((first, "")) => (number(first)?, u64::MAX),
+        Some((first, last)) => (number(first)?, number(last)?),
+    };
+    match first <= last {
+        true => Ok((first, last)),
+        false => Err(format!("{text:?} names no packets")),
+    }
+}
+
+fn bound(mut words: Words<'_>) -> Result<Bound, String> {
+    let measure = words.one_of("what is expected", MEASURES)?;
+    let relation = words.one_of("the relation", RELATIONS)?;
+    let value = match measure {
+        Measure::Time => words.time("the time")?,
+        _ => words.number("the number", (0, u64::MAX))?,
+    };
+    words.end()?;
+    Ok(Bound {
+        measure,
+        relation,
+        value,
+    })
+}

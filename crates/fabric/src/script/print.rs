@@ -1,0 +1,196 @@
+//! From a scenario to text. What is as it is without a word is left out.
+
+use std::fmt::{self, Write};
+
+use super::{
+    AGAIN, CHANCES, KINDS, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES, UNITS,
+};
+use super::{ends, word};
+use crate::scenario::{
+    Bound, Fate, Flow, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
+};
+
+/// The scenario as a script.
+pub fn print(scenario: &Scenario) -> String {
+    scenario.to_string()
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        let network = network(&self.impairments);
+        if !network.is_empty() {
+            writeln!(f, "network{network}")?;
+        }
+        for spec in &self.hosts {
+            writeln!(f, "{}", host(spec))?;
+        }
+        for flow in &self.flows {
+            let names = flow.hosts.map(|host| name(self, host));
+            let text = flow_line(flow, names);
+            writeln!(f, "{text}")?;
+            for (end, direction) in ends(names).iter().zip(&flow.directions) {
+                // Equal ones in one line.
+                for same in direction.ops.chunk_by(|a, b| a == b) {
+                    let times = or_nothing(same.len() > 1, || format!(" times {}", same.len()));
+                    writeln!(f, "  {end} {}{times}", op(&same[0]))?;
+                }
+            }
+        }
+        for marked in &self.fates {
+            writeln!(f, "{}", fate(self, marked))?;
+        }
+        for line in &self.bounds {
+            writeln!(f, "{}", bound(line))?;
+        }
+        Ok(())
+    }
+}
+
+fn or_nothing(is: bool, text: impl FnOnce() -> String) -> String {
+    if is { text() } else { String::new() }
+}
+
+fn name(scenario: &Scenario, host: usize) -> &str {
+    let host = scenario.hosts.get(host);
+    host.map_or("?", |host| &host.name)
+}
+
+/// In the largest unit that it is a whole number of.
+fn time(ns: u64) -> String {
+    let mut units = UNITS.iter();
+    let unit = units.find(|(_, length)| ns != 0 && ns.is_multiple_of(*length));
+    let (unit, length) = unit.unwrap_or(&("ns", 1));
+    format!("{}{unit}", ns / length)
+}
+
+/// As percent. The digits are those that read as the same number again, two places further on.
+fn percent(chance: f64) -> String {
+    let digits = chance.to_string();
+    let (whole, part) = digits.split_once('.').unwrap_or((&digits, ""));
+    let part = format!("{part:0<2}");
+    let (more, rest) = part.split_at(2);
+    let whole = format!("{whole}{more}");
+    let whole = match whole.trim_start_matches('0') {
+        "" => "0",
+        whole => whole,
+    };
+    let rest = or_nothing(!rest.is_empty(), || format!(".{rest}"));
+    format!("{whole}{rest}%")
+}
+
+fn network(impairments: &Impairments) -> String {
+    let usual = Impairments::default();
+    let mut is = impairments.clone();
+    let mut text = String::new();
+    if is.delay != usual.delay {
+        let (least, most) = is.delay;
+        let most = or_nothing(most != least, || format!("..{}", time(most)));
+        let _ = write!(text, " delay {}{most}", time(least));
+    }
+    for (name, chance) in CHANCES {
+        let chance = *chance(&mut is);
+        if chance != 0.0 {
+            let _ = write!(text, " {name} {}", percent(chance));
+        }
+    }
+    if is.detour != usual.detour {
+        let _ = write!(text, " detour {}", time(is.detour));
+    }
+    if let Some(most) = is.harm_per_psn {
+        let _ = write!(text, " harm {most}");
+    }
+    text
+}
+
+fn host(spec: &HostSpec) -> String {
+    let HostSpec {
+        name,
+        address,
+        polls,
+        wake,
+        receive_buffer,
+        send_queue,
+    } = spec;
+    let usual = HostSpec::new(name, *address);
+    let polls = if *polls { " polls" } else { "" };
+    let wake = or_nothing(*wake != 0, || format!(" wake {}", time(*wake)));
+    let buffer = or_nothing(*receive_buffer != usual.receive_buffer, || {
+        format!(" buffer {receive_buffer}")
+    });
+    let queue = or_nothing(*send_queue != usual.send_queue, || {
+        format!(" queue {send_queue}")
+    });
+    format!("host {name} {address}{polls}{wake}{buffer}{queue}")
+}
+
+fn flow_line(flow: &Flow, [first, second]: [&str; 2]) -> String {
+    let usual = Flow::new(flow.service, flow.hosts);
+    let service = word(SERVICES, &flow.service);
+    let mut text = format!("flow {service} {first} {second}");
+    if flow.mtu != usual.mtu {
+        let _ = write!(text, " mtu {}", flow.mtu.bytes());
+    }
+    for number in NUMBERS {
+        let is = (number.get)(flow);
+        if is != (number.get)(&usual) {
+            let _ = write!(text, " {} {is}", number.name);
+        }
+    }
+    if flow.late != usual.late {
+        let _ = write!(text, " late {}", time(flow.late));
+    }
+    if flow.psns != usual.psns {
+        let [first, second] = flow.psns;
+        let _ = write!(text, " psn {first} {second}");
+    }
+    text
+}
+
+fn op(op: &Op) -> String {
+    let len = or_nothing(!op.kind.is_atomic(), || format!(" {}", op.len));
+    let unsignaled = if op.signaled { "" } else { " unsignaled" };
+    let fence = if op.fence { " fence" } else { "" };
+    let after = or_nothing(op.after != 0, || format!(" after {}", time(op.after)));
+    let status = word(STATUSES, &op.expect);
+    let status = or_nothing(status != "success", || format!(" -> {status}"));
+    let kind = word(KINDS, &op.kind);
+    format!("{kind}{len}{unsignaled}{fence}{after}{status}")
+}
+
+/// What becomes of packets, as a line.
+pub(crate) fn fate(scenario: &Scenario, marked: &Marked) -> String {
+    let (verb, time) = match marked.fate {
+        Fate::Drop => ("drop", String::new()),
+        Fate::Corrupt => ("corrupt", String::new()),
+        Fate::Duplicate(AGAIN) => ("duplicate", String::new()),
+        Fate::Duplicate(ns) => ("duplicate", format!(" after {}", time(ns))),
+        Fate::Delay(ns) => ("delay", format!(" by {}", time(ns))),
+    };
+    let (from, to) = (name(scenario, marked.from), name(scenario, marked.to));
+    let operation = marked.operation.map(|is| word(OPERATIONS, &is));
+    let space = if operation.is_some() { " " } else { "" };
+    let operation = operation.unwrap_or_default();
+    let nth = match marked.nth {
+        (1, 1) if marked.operation.is_some() => String::new(),
+        (first, u64::MAX) => format!(" {first}.."),
+        (first, last) if first == last => format!(" {first}"),
+        (first, last) => format!(" {first}..{last}"),
+    };
+    format!("{verb} {from} {to}{space}{operation}{nth}{time}")
+}
+
+/// What must hold at the end, as a line.
+pub(crate) fn bound(bound: &Bound) -> String {
+    let Bound {
+        measure,
+        relation,
+        value,
+    } = bound;
+    let value = match measure {
+        Measure::Time => time(*value),
+        _ => value.to_string(),
+    };
+    let relation = word::<Relation>(RELATIONS, relation);
+    format!("expect {} {relation} {value}", word(MEASURES, measure))
+}
