@@ -112,7 +112,7 @@ fn of_seed(scenario: &Scenario, print: bool, smaller: bool) -> Result<bool, Stri
     }
     let good = tell(&run(scenario));
     if !good && smaller {
-        print!("{}", script::print(&shrink(scenario)));
+        print!("{}", script::print(&shrink(scenario, 5_000).0));
     }
     Ok(good)
 }

@@ -134,7 +134,7 @@ fn work(packets: u64, progress: &Mutex<Progress>) {
         let outcome = run(&scenario);
         if let Some(failure) = &outcome.failure {
             println!("seed {seed}: {failure}");
-            println!("{}", script::print(&shrink(&scenario)));
+            println!("{}", script::print(&shrink(&scenario, 5_000).0));
         }
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.under_way.remove(&seed);

@@ -2,4 +2,5 @@
 
 mod policies;
 mod script;
+mod shrink;
 mod simulation;
