@@ -14,7 +14,7 @@ use crate::script;
 
 /// The time at first, ns.
 const BEGIN: u64 = 1_000_000_000;
-/// A program that polls looks again so long after it found something, and twice as long after each
+/// A program that polls looks again so long after something came, and twice as long after each
 /// look in vain, up to the second, ns.
 const POLL: (u64, u64) = (2_000, 200_000);
 /// How often the background thread looks after an engine that the application drives, ns.
@@ -354,6 +354,7 @@ impl World {
                 self.digest.bytes(&frame.bytes);
                 let machine = &mut self.machines[host];
                 machine.wire.arrive(frame);
+                machine.pause = POLL.0;
                 match machine.spec.polls {
                     true => self.look_soon(host, self.now),
                     false => {
@@ -426,8 +427,8 @@ impl World {
             again = again.into_iter().chain(next).min();
         }
         self.carry(host);
-        let sides = &self.machines[host].sides;
-        let done = sides.iter().all(|side| self.sides[*side].is_done());
+        // Programs poll until the last of them is done: a peer may need what they drive.
+        let done = self.sides.iter().all(Side::is_done);
         if !self.machines[host].spec.polls {
             // Who left work in the engine wakes the background thread.
             self.run_at(host, self.now);

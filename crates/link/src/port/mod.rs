@@ -247,7 +247,7 @@ impl Port {
     pub fn quick_poll(&mut self, socket: bool) -> QuickPoll {
         match self {
             Port::Roce(link) => link.quick_poll(socket),
-            Port::Simulated(port) => port.quick_poll(),
+            Port::Simulated(port) => port.quick_poll(socket),
         }
     }
 

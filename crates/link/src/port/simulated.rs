@@ -384,10 +384,11 @@ impl SimulatedPort {
         }
     }
 
-    pub(super) fn quick_poll(&mut self) -> QuickPoll {
-        match self.has_pending() || self.has_arrivals() {
+    /// As a socket: to look there takes a system call.
+    pub(super) fn quick_poll(&mut self, socket: bool) -> QuickPoll {
+        match !socket || self.has_pending() || self.has_arrivals() {
             true => QuickPoll::Something,
-            false => QuickPoll::NothingInMemory,
+            false => QuickPoll::NothingAtSocket,
         }
     }
 
