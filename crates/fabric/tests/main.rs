@@ -1,3 +1,4 @@
 //! Whole devices in virtual time.
 
+mod connections;
 mod simulation;
