@@ -8,6 +8,8 @@
 //! byte outside of what was granted has changed. If everybody waits and nothing is due, a wake-up
 //! was lost.
 //!
+//! [`connections`] plays the connection manager: processes that connect, end and die.
+//!
 //! The same scenario gives the same [digest](Outcome::digest), packet by packet. One that fails is
 //! made [smaller](shrink) as long as it fails in the same way, and prints as a script, which may be
 //! read, changed and kept ([`script`]).
@@ -20,8 +22,10 @@
 //! | `memory` | registered memory with guards around it |
 //! | `program` | what a program at a queue pair does, and the oracle that checks it |
 //! | `world` | hosts, events, time |
+//! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
+mod connections;
 mod digest;
 mod memory;
 mod network;
@@ -31,6 +35,7 @@ pub mod script;
 mod shrink;
 mod world;
 
+pub use connections::{ConnectionCounts, ConnectionOutcome, ConnectionShape, connections};
 pub use network::NetworkCounters;
 pub use scenario::{
     Bound, Direction, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Relation,

@@ -204,7 +204,8 @@ impl Ports {
     }
 
     /// Claims `addr`'s port in `space` for that address, or an ephemeral one
-    /// (`net.ipv4.ip_local_port_range`) that nobody has for any address if its port is 0.
+    /// (`net.ipv4.ip_local_port_range`) that nobody has for any address if its port is 0. Where the
+    /// search for that begins, `random` says.
     ///
     /// # Errors
     /// As Linux's RDMA CM: EADDRINUSE: the port is taken for that address; EADDRNOTAVAIL: the port
@@ -217,6 +218,7 @@ impl Ports {
         space: PortSpace,
         addr: SocketAddr,
         flags: BindFlags,
+        random: impl FnOnce() -> u64,
     ) -> io::Result<PortClaim> {
         let table = &self.0;
         table.check_process()?;
@@ -238,7 +240,7 @@ impl Ports {
             listening: false,
         };
         let place = if addr.port() == 0 {
-            table.claim_any(&mut slot, &settings.ephemeral)?
+            table.claim_any(&mut slot, &settings.ephemeral, random())?
         } else if settings.may_claim(addr.port()) {
             table.claim(&slot)?
         } else {
@@ -424,8 +426,12 @@ impl Table {
     }
 
     /// Chooses a port that nobody has for any address.
-    fn claim_any(&self, slot: &mut Slot, range: &RangeInclusive<u16>) -> io::Result<u32> {
-        let random = sys::random_u64();
+    fn claim_any(
+        &self,
+        slot: &mut Slot,
+        range: &RangeInclusive<u16>,
+        random: u64,
+    ) -> io::Result<u32> {
         let (first, turn) = (random as usize % BUCKETS, (random >> 32) as usize % ROWS);
         let space = slot.service & 0xffff_0000;
         let buckets = (0..BUCKETS)

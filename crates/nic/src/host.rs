@@ -5,11 +5,12 @@
 //! and the addresses that it was given. All that the device, its engines and its connection manager
 //! do goes by their host, and by nothing else: the same calls give the same packets.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rnic_sys::StreamClock;
+use rnic_sys::{StreamClock, Way};
 use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
@@ -142,6 +143,43 @@ impl Host {
             None => gid_table::gid_table(),
             Some(simulated) => simulated.gids.lock().clone(),
         }
+    }
+
+    /// The way to an address and UDP port, from `source` if it is given. That of a simulated host
+    /// begins at its first address of the family, and the way to itself at the address meant.
+    ///
+    /// # Errors
+    /// ENETUNREACH, EHOSTUNREACH: there is none; EADDRNOTAVAIL: `source` is no address of the host.
+    pub(crate) fn way_to(&self, source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Way> {
+        let Some(simulated) = &self.simulated else {
+            return rnic_sys::way_to(source, peer);
+        };
+        let gids = simulated.gids.lock();
+        let is_own = |ip: IpAddr| gids.iter().any(|row| row.addr == ip);
+        let ip = match source {
+            Some(source) if is_own(source.ip()) => Ok(source.ip()),
+            Some(_) => Err(libc::EADDRNOTAVAIL),
+            None if is_own(peer.ip()) => Ok(peer.ip()),
+            None => {
+                let mut addresses = gids.iter().map(|row| row.addr);
+                let first = addresses.find(|addr| addr.is_ipv4() == peer.is_ipv4());
+                first.ok_or(libc::ENETUNREACH)
+            }
+        };
+        Ok(Way {
+            source: SocketAddr::new(ip.map_err(io::Error::from_raw_os_error)?, 0),
+            mtu: None,
+        })
+    }
+
+    /// The interface that has an address, and whether it is up.
+    pub(crate) fn interface_of(&self, addr: IpAddr) -> Option<(String, bool)> {
+        let Some(simulated) = &self.simulated else {
+            return rnic_sys::interface_of(addr);
+        };
+        let gids = simulated.gids.lock();
+        let row = gids.iter().find(|row| row.addr == addr);
+        row.map(|row| (row.ifname.clone(), row.running))
     }
 
     /// The device's GUID in host order.

@@ -36,6 +36,14 @@ impl EventFd {
         fcntl_getfl(&self.0).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
     }
 
+    /// Nobody waits here: as if the application had made the descriptor non-blocking.
+    pub fn unblock(&self) -> io::Result<()> {
+        Ok(fcntl_setfl(
+            &self.0,
+            fcntl_getfl(&self.0)? | OFlags::NONBLOCK,
+        )?)
+    }
+
     /// Adds `n` tokens.
     pub fn add(&self, n: u64) {
         let _ = write(&self.0, &n.to_ne_bytes());

@@ -44,7 +44,9 @@ impl Process {
     fn bind_with(&self, addr: &str, flags: BindFlags) -> Result<PortClaim, i32> {
         let addr = addr.parse().unwrap();
         loop {
-            let claim = self.ports.bind(PortSpace::Tcp, addr, flags);
+            let claim = self
+                .ports
+                .bind(PortSpace::Tcp, addr, flags, sys::random_u64);
             match claim.map_err(|e| e.raw_os_error().unwrap()) {
                 // The process that has it goes on soon.
                 Err(libc::EBUSY) => std::thread::yield_now(),
@@ -161,7 +163,11 @@ fn each_port_space_is_its_own() {
     let addr = "0.0.0.0:7471".parse().unwrap();
     let claims: Vec<PortClaim> = PortSpace::ALL
         .iter()
-        .map(|space| a.ports.bind(*space, addr, BindFlags::default()).unwrap())
+        .map(|space| {
+            a.ports
+                .bind(*space, addr, BindFlags::default(), sys::random_u64)
+                .unwrap()
+        })
         .collect();
     assert!(claims.iter().all(|claim| claim.addr() == addr));
 }
@@ -496,10 +502,19 @@ fn claims_per_second() {
         af_only: Some(true),
         ..BindFlags::default()
     };
-    let bind = |addr| drop(a.ports.bind(PortSpace::Tcp, addr, flags).unwrap());
+    let bind = |addr| {
+        drop(
+            a.ports
+                .bind(PortSpace::Tcp, addr, flags, sys::random_u64)
+                .unwrap(),
+        )
+    };
     time("an ephemeral port, claimed and freed", &mut || bind(any));
     time("a named port, claimed and freed", &mut || bind(named));
-    let mut listener = a.ports.bind(PortSpace::Tcp, named, flags).unwrap();
+    let mut listener = a
+        .ports
+        .bind(PortSpace::Tcp, named, flags, sys::random_u64)
+        .unwrap();
     listener.listen().unwrap();
     let id = ServiceId::new(PortSpace::Tcp, 7471);
     time("who listens", &mut || {

@@ -342,11 +342,10 @@ impl Port {
         }
     }
 
-    /// In a forked child: close every descriptor without telling anyone.
+    /// In a forked child: close every descriptor without telling anyone. Of a simulated port, its
+    /// process is killed.
     pub fn abandon(&mut self) {
-        if let Some(link) = self.roce_mut() {
-            link.abandon();
-        }
+        either!(self, port => port.abandon());
     }
 
     /// Counts since open.

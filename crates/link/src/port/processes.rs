@@ -12,6 +12,7 @@ use rnic_host::registry::QpnRange;
 use rnic_host::source_ports::SourcePorts;
 
 use super::Port;
+use super::simulated::SimulatedMembership;
 use crate::LinkError;
 use crate::staging::path::PathId;
 
@@ -42,7 +43,10 @@ impl Port {
 
     /// Says which process packets from addresses of this host come from.
     pub fn source_ports(&self) -> Option<Arc<SourcePorts>> {
-        self.roce()?.source_ports()
+        match self {
+            Port::Roce(link) => link.source_ports(),
+            Port::Simulated(port) => Some(port.membership()?.source_ports().clone()),
+        }
     }
 
     /// Bytes that wait in the fullest receive buffer of the host's processes; 0 if unknown.
@@ -103,7 +107,12 @@ impl Port {
 
     /// The QPN ranges of all live processes of the host, this one's included.
     pub fn live_ranges(&self) -> Vec<u32> {
-        self.roce().map_or(Vec::new(), |link| link.live_ranges())
+        match self {
+            Port::Roce(link) => link.live_ranges(),
+            Port::Simulated(port) => port
+                .membership()
+                .map_or(Vec::new(), SimulatedMembership::live_ranges),
+        }
     }
 
     /// The other process of this host that has queue pair `qpn`, to which the path leads, is
@@ -143,7 +152,10 @@ impl Port {
 
     /// The host's port table; `None`: it has none.
     pub fn ports(&self) -> Option<Ports> {
-        self.roce()?.ports()
+        match self {
+            Port::Roce(link) => link.ports(),
+            Port::Simulated(port) => Some(port.membership()?.ports().clone()),
+        }
     }
 
     /// Leaves last words: should this process be killed, another of this host sends them.
@@ -151,21 +163,34 @@ impl Port {
     /// # Errors
     /// No room; TimedOut: a process has the registry's lock at this moment.
     pub fn write_last_words(&mut self, last_words: &LastWords) -> io::Result<LastWordsId> {
-        self.roce_mut()
-            .ok_or_else(alone)?
-            .write_last_words(last_words)
+        match self {
+            Port::Roce(link) => link.write_last_words(last_words),
+            Port::Simulated(port) => port
+                .membership_mut()
+                .ok_or_else(alone)?
+                .write_last_words(last_words),
+        }
     }
 
     /// Takes a record back: there is nothing left to be said.
     pub fn remove_last_words(&mut self, id: LastWordsId) {
-        if let Some(link) = self.roce_mut() {
-            link.remove_last_words(id);
+        match self {
+            Port::Roce(link) => link.remove_last_words(id),
+            Port::Simulated(port) => {
+                if let Some(membership) = port.membership_mut() {
+                    membership.remove_last_words(id);
+                }
+            }
         }
     }
 
     /// What processes left that were killed, for this process alone to send.
     pub fn take_last_words_of_the_dead(&mut self) -> Vec<DeadProcess> {
-        self.roce_mut()
-            .map_or(Vec::new(), |link| link.take_last_words_of_the_dead())
+        match self {
+            Port::Roce(link) => link.take_last_words_of_the_dead(),
+            Port::Simulated(port) => port
+                .membership()
+                .map_or(Vec::new(), SimulatedMembership::take_last_words_of_the_dead),
+        }
     }
 }

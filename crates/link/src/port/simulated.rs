@@ -4,6 +4,12 @@
 //! device sends lies there until it is [taken](Wire::take); what [arrives](Wire::arrive) lies there
 //! until the device takes it in. Nothing happens in between: no time passes, nothing is lost but
 //! what the receive buffer has no room for, as at a socket.
+//!
+//! A port [of a host](SimulatedPort::of_host) has what processes of one host share (`membership`),
+//! in files: several of them with the same folder are processes of one host. A packet for that host
+//! may come to any of them. What is for another one, this one [hands over](Wire::take_handed_over).
+
+mod membership;
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +24,9 @@ use crate::roce::QuickPoll;
 use crate::shm::{Deliver, Received};
 use crate::staging::path::{PathId, PathSpec};
 use crate::{LinkCounters, LinkError};
+
+use membership::Recipients;
+pub(super) use membership::SimulatedMembership;
 
 /// Packets that are built before a flush.
 const MOST_STAGED: usize = 64;
@@ -83,7 +92,10 @@ impl Default for SimulatedPortConfig {
 #[derive(Debug, Default)]
 struct Queues {
     sent: VecDeque<Frame>,
-    arrived: VecDeque<Frame>,
+    /// With those that another process has handed over: so true.
+    arrived: VecDeque<(Frame, bool)>,
+    /// With the first range of the process that they are for.
+    handed_over: VecDeque<(u32, Frame)>,
     /// Bytes of `arrived`.
     waiting: usize,
     overrun: u64,
@@ -105,6 +117,7 @@ impl Queues {
 pub struct Wire {
     queues: Arc<Mutex<Queues>>,
     receive_buffer: usize,
+    first_range: u32,
 }
 
 impl Wire {
@@ -119,6 +132,15 @@ impl Wire {
 
     /// A packet has arrived. False: the receive buffer is full, and it is lost.
     pub fn arrive(&self, frame: Frame) -> bool {
+        self.put(frame, false)
+    }
+
+    /// A packet that another process of the host hands over.
+    pub fn hand_over(&self, frame: Frame) -> bool {
+        self.put(frame, true)
+    }
+
+    fn put(&self, frame: Frame, is_handed_over: bool) -> bool {
         let mut queues = self.queues();
         if queues.waiting + frame.bytes.len() > self.receive_buffer {
             queues.overrun += 1;
@@ -126,8 +148,18 @@ impl Wire {
             return false;
         }
         queues.waiting += frame.bytes.len();
-        queues.arrived.push_back(frame);
+        queues.arrived.push_back((frame, is_handed_over));
         true
+    }
+
+    /// A packet that came here and is for another process of the host, whose first range this is.
+    pub fn take_handed_over(&self) -> Option<(u32, Frame)> {
+        self.queues().handed_over.pop_front()
+    }
+
+    /// The first QPN range of the process.
+    pub fn first_range(&self) -> u32 {
+        self.first_range
     }
 
     /// Gives a buffer back that is not needed any more, for packets to come.
@@ -158,6 +190,8 @@ pub struct SimulatedPort {
     wire: Wire,
     config: SimulatedPortConfig,
     ranges: Vec<QpnRange>,
+    /// Its part in what the processes of its host share.
+    membership: Option<SimulatedMembership>,
     paths: Vec<(u32, Option<Path>)>,
     /// Built since the last flush.
     staged: Vec<Frame>,
@@ -171,10 +205,12 @@ impl SimulatedPort {
         let wire = Wire {
             queues: Arc::default(),
             receive_buffer: config.receive_buffer,
+            first_range: config.first_range,
         };
         let port = SimulatedPort {
             wire: wire.clone(),
             ranges: vec![QpnRange::of(config.first_range)],
+            membership: None,
             config,
             paths: Vec::new(),
             staged: Vec::new(),
@@ -184,12 +220,52 @@ impl SimulatedPort {
         (port, wire)
     }
 
+    /// That of a process of the host whose runtime folder this is, which is made if it is missing.
+    /// The first range is the one that was asked for, or the next that is free. It is claimed until
+    /// the port is dropped.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or all ranges are claimed.
+    pub fn of_host(
+        config: SimulatedPortConfig,
+        runtime: &std::path::Path,
+    ) -> Result<(SimulatedPort, Wire), LinkError> {
+        let (membership, first) =
+            SimulatedMembership::join(runtime, config.first_range, &config.addresses)?;
+        let (mut port, wire) = SimulatedPort::new(SimulatedPortConfig {
+            first_range: first,
+            ..config
+        });
+        port.membership = Some(membership);
+        Ok((port, wire))
+    }
+
+    pub(super) fn membership(&self) -> Option<&SimulatedMembership> {
+        self.membership.as_ref()
+    }
+
+    pub(super) fn membership_mut(&mut self) -> Option<&mut SimulatedMembership> {
+        self.membership.as_mut()
+    }
+
+    /// The process is killed. What it has sent is on its way; nothing follows.
+    pub(super) fn abandon(&mut self) {
+        if let Some(membership) = self.membership.take() {
+            membership.abandon();
+        }
+        // Nobody has its other end.
+        self.wire.queues = Arc::default();
+    }
+
     pub(super) fn qpn_ranges(&self) -> &[QpnRange] {
         &self.ranges
     }
 
     pub(super) fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
-        let range = QpnRange::of(self.config.first_range + self.ranges.len() as u32);
+        let range = match &mut self.membership {
+            Some(membership) => membership.claim()?,
+            None => QpnRange::of(self.config.first_range + self.ranges.len() as u32),
+        };
         self.ranges.push(range);
         Ok(range)
     }
@@ -284,6 +360,7 @@ impl SimulatedPort {
         let nowhere = IpAddr::from([0, 0, 0, 0]);
         // What is lost has no address.
         let spec = self.spec(id).copied();
+        let membership = self.membership.as_ref();
         let frame = spec.map_or(
             Frame {
                 src: nowhere,
@@ -296,7 +373,10 @@ impl SimulatedPort {
             |spec| Frame {
                 src: spec.local,
                 dst: spec.remote,
-                src_port: 0xc000 | (spec.dest_qpn >> 12) as u16 & 0x3fff,
+                src_port: match membership {
+                    Some(membership) => membership.src_port(),
+                    None => 0xc000 | (spec.dest_qpn >> 12) as u16 & 0x3fff,
+                },
                 traffic_class: spec.traffic_class,
                 hop_limit: spec.hop_limit,
                 bytes: Vec::new(),
@@ -396,13 +476,22 @@ impl SimulatedPort {
         let mut delivered = 0;
         while delivered < budget {
             let mut queues = self.wire.queues();
-            let Some(frame) = queues.arrived.pop_front() else {
+            let Some((frame, is_handed_over)) = queues.arrived.pop_front() else {
                 break;
             };
             drop(queues);
             let qpn = frame.dest_qpn();
             let multicast = frame.dst.is_multicast();
-            let ours = multicast || self.owns(qpn);
+            let mut ours = multicast || self.owns(qpn);
+            if let Some(membership) = &self.membership
+                && !multicast
+                && !is_handed_over
+                && (qpn == rnic_host::QP1 || !ours)
+            {
+                let recipients = membership.recipients(&frame);
+                ours = recipients.this_one;
+                self.hand_over(recipients, &frame);
+            }
             let received = Received {
                 src: frame.src,
                 dst: frame.dst,
@@ -413,7 +502,8 @@ impl SimulatedPort {
                 ring: None,
             };
             if ours && deliver(&received).is_break() {
-                self.wire.queues().arrived.push_front(frame);
+                // Whoever else it is for has it.
+                self.wire.queues().arrived.push_front((frame, true));
                 break;
             }
             let mut queues = self.wire.queues();
@@ -426,6 +516,15 @@ impl SimulatedPort {
             delivered += usize::from(ours);
         }
         delivered
+    }
+
+    #[cold]
+    fn hand_over(&mut self, recipients: Recipients, frame: &Frame) {
+        self.counters.rx_bad_mad += u64::from(recipients.is_nonsense);
+        self.counters.rx_handed_over += recipients.others.len() as u64;
+        let others = recipients.others.into_iter();
+        let frames = others.map(|first_range| (first_range, frame.clone()));
+        self.wire.queues().handed_over.extend(frames);
     }
 
     fn owns(&self, qpn: u32) -> bool {
@@ -457,3 +556,6 @@ impl SimulatedPort {
 fn place_of(id: PathId) -> usize {
     (id.0 & ((1 << PLACE_BITS) - 1)) as usize
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -571,7 +571,7 @@ pub fn agent_main() {
                 let addr = addr.parse().expect("address");
                 let ports = link.ports().expect("ports");
                 let claim = ports
-                    .bind(PortSpace::Udp, addr, BindFlags::default())
+                    .bind(PortSpace::Udp, addr, BindFlags::default(), || 0)
                     .and_then(|mut claim| claim.listen().map(|()| claim));
                 match claim {
                     Ok(claim) => {
@@ -667,7 +667,7 @@ pub fn agent_main() {
                     drop(link);
                     claims.clear();
                     let addr = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-                    let refused = ports.bind(PortSpace::Udp, addr, BindFlags::default());
+                    let refused = ports.bind(PortSpace::Udp, addr, BindFlags::default(), || 0);
                     let errno = refused.err().and_then(|e| e.raw_os_error());
                     // SAFETY: ends this process at once.
                     unsafe { libc::_exit(i32::from(errno != Some(libc::ENODEV))) };

@@ -32,9 +32,20 @@ impl EventChannel {
     /// # Errors
     /// EMFILE and its like; ENODEV, EADDRINUSE as [`crate::Context::open`].
     pub fn new() -> Result<EventChannel> {
+        EventChannel::of(Nic::get()?)
+    }
+
+    /// One of that NIC. If it is simulated, nobody waits there: without an event, EAGAIN.
+    ///
+    /// # Errors
+    /// EMFILE and its like.
+    pub(crate) fn of(nic: Nic) -> Result<EventChannel> {
         const VERB: &str = "rdma_create_event_channel";
-        let nic = Nic::get()?;
         let fd = EventFd::new().map_err(|error| Error::os(VERB, "eventfd", &error))?;
+        if nic.host().is_simulated() {
+            fd.unblock()
+                .map_err(|error| Error::os(VERB, "eventfd", &error))?;
+        }
         let fd = Arc::new(fd);
         let key = nic.lock().cm.add_channel(fd.clone());
         Ok(EventChannel {

@@ -210,8 +210,9 @@ impl Id {
     pub fn bind(&self, addr: SocketAddr) -> Result<()> {
         const VERB: &str = "rdma_bind_addr";
         // Before the engine is locked, as it takes system calls.
-        let table = self.shared.nic.host().gid_table();
-        let source = resolve::bindable(VERB, addr, &table)?;
+        let host = self.shared.nic.host();
+        let table = host.gid_table();
+        let source = resolve::bindable(VERB, addr, &table, host)?;
         self.refresh(VERB, &table)?;
         self.with_ports(VERB, |cm, key, _| {
             let entry = cm.entry(VERB, key)?;
@@ -244,16 +245,17 @@ impl Id {
             entry.expect(VERB, &[State::Idle, State::Bound])?;
             Ok(entry.local)
         })?;
-        let table = self.shared.nic.host().gid_table();
+        let host = self.shared.nic.host();
+        let table = host.gid_table();
         if let (None, Some(source)) = (bound, source) {
-            resolve::bindable(VERB, source, &table)?;
+            resolve::bindable(VERB, source, &table, host)?;
         }
         let from = bound.or(source);
-        let way = resolve::find_way(VERB, from, peer, &table)?;
+        let way = resolve::find_way(VERB, from, peer, &table, host)?;
         // Nobody has to be asked for the way to oneself.
         let elsewhere = !table.iter().any(|row| row.addr == peer.ip());
         let unknown = match elsewhere {
-            true => neighbours::unknown(way.addr, peer),
+            true => neighbours::unknown(way.addr, peer, host),
             false => None,
         };
         self.refresh(VERB, &table)?;
@@ -290,7 +292,7 @@ impl Id {
                 }
             } else {
                 cm.note(Some(key), |attempt| {
-                    let why = resolve::not_the_devices(way.addr.ip());
+                    let why = resolve::not_the_devices(way.addr.ip(), host);
                     observe::cm::address_error(attempt, -libc::ENODEV, &why);
                 });
                 cm.entry(VERB, key)?.forget_what_was_found();

@@ -18,12 +18,13 @@ pub fn send_last_words_of_the_dead() -> Result<bool> {
     }
     let nic = Nic::get()?;
     let mut engine = nic.lock();
-    let now = rnic_sys::now_ns();
+    let now = nic.host().now_ns();
     let some = engine.send_last_words(now);
     nic.after_drive(engine);
     if some {
         std::thread::sleep(Duration::from_nanos(LAST_WORDS_NS));
-        nic.lock().send_last_words(rnic_sys::now_ns());
+        let now = nic.host().now_ns();
+        nic.lock().send_last_words(now);
     }
     Ok(some)
 }

@@ -2,11 +2,12 @@
 
 use rnic_link::SimulatedPort;
 
+use crate::cm::EventChannel;
 use crate::driving::Nic;
 use crate::error::Result;
 use crate::host::Host;
 use crate::objects::context::Context;
-use crate::{DropCounters, LinkCounters};
+use crate::{DropCounters, LinkCounters, Objects};
 
 /// A device without a thread, in a simulation. Any number of them may be in one process, beside the
 /// process's own.
@@ -33,6 +34,21 @@ impl SimulatedDevice {
         Context::open_on(self.nic.clone(), None)
     }
 
+    /// An event channel of the connection manager; ids that are made with it are this device's. It
+    /// is non-blocking: nobody else would go on while this thread waits.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn event_channel(&self) -> Result<EventChannel> {
+        EventChannel::of(self.nic.clone())
+    }
+
+    /// Its process is killed: others of its host see that it is gone, its last words are theirs to
+    /// send, and from now on it sends and receives nothing. To be dropped with all that it has.
+    pub fn kill(&self) {
+        self.nic.lock().link.abandon();
+    }
+
     /// The machine that it is on.
     pub fn host(&self) -> &Host {
         self.nic.host()
@@ -48,6 +64,11 @@ impl SimulatedDevice {
     /// wants to do so again, ns, if nothing arrives before; a time that has passed: at once.
     pub fn run(&self) -> Option<u64> {
         self.nic.run()
+    }
+
+    /// What lives now.
+    pub fn objects(&self) -> Objects {
+        self.nic.lock().objects()
     }
 
     /// What was counted so far.

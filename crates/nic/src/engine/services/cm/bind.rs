@@ -40,7 +40,7 @@ impl Cm {
         let Some(ports) = &self.ports else {
             return Err(Error::new(verb, libc::ENODEV, "the device is closed"));
         };
-        let claimed = ports.bind(space, addr, flags);
+        let claimed = ports.bind(space, addr, flags, || self.host.random_u64());
         claimed.map_err(|e| {
             Error::new(
                 verb,

@@ -7,6 +7,7 @@ use super::entry::{State, Waiting};
 use super::event::EventKind;
 use super::queries::KNOCK;
 use super::state::Cm;
+use crate::host::Host;
 use crate::observe;
 use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
 
@@ -14,9 +15,9 @@ use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
 const LOOK: u64 = 10_000_000;
 
 /// The neighbour that has to be asked for before `peer` can be reached; `None`: nobody. Makes
-/// system calls.
-pub(crate) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
-    if peer.ip().is_multicast() || peer.ip() == source.ip() {
+/// system calls, but for a simulated host, whose neighbours are all known.
+pub(crate) fn unknown(source: SocketAddr, peer: SocketAddr, host: &Host) -> Option<NextHop> {
+    if host.is_simulated() || peer.ip().is_multicast() || peer.ip() == source.ip() {
         return None;
     }
     let ifindex = match peer {

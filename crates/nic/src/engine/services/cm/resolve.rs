@@ -9,6 +9,7 @@ use super::entry::{Entry, Source};
 use super::path_record::{PKEY, PathRecord};
 use crate::addressing::gid_table::GidEntry;
 use crate::error::{Error, Result};
+use crate::host::Host;
 
 /// Linux' hop limit on RoCE v2.
 const HOP_LIMIT: u8 = 64;
@@ -42,6 +43,7 @@ pub(crate) fn bindable(
     verb: &'static str,
     addr: SocketAddr,
     table: &[GidEntry],
+    host: &Host,
 ) -> Result<Option<Source>> {
     if addr.ip().is_unspecified() {
         return Ok(None);
@@ -63,14 +65,14 @@ pub(crate) fn bindable(
         None => Err(Error::new(
             verb,
             libc::EADDRNOTAVAIL,
-            not_the_devices(addr.ip()),
+            not_the_devices(addr.ip(), host),
         )),
     }
 }
 
 /// Why an address is none of the device's.
-pub(crate) fn not_the_devices(addr: IpAddr) -> String {
-    match rnic_sys::interface_of(addr) {
+pub(crate) fn not_the_devices(addr: IpAddr, host: &Host) -> String {
+    match host.interface_of(addr) {
         Some((name, false)) => {
             format!("{addr} is on {name}, which is down (ip link set {name} up)")
         }
@@ -99,6 +101,7 @@ pub(crate) fn find_way(
     source: Option<SocketAddr>,
     peer: SocketAddr,
     table: &[GidEntry],
+    host: &Host,
 ) -> Result<Way> {
     // A wildcard, too: its port is taken in its own family alone.
     if source.is_some_and(|source| source.is_ipv4() != peer.is_ipv4()) {
@@ -113,7 +116,7 @@ pub(crate) fn find_way(
     let source = source.filter(|source| !source.ip().is_unspecified());
     let mut roce = peer;
     roce.set_port(rnic_wire::ROCE_PORT);
-    let way = rnic_sys::way_to(source, roce).map_err(|e| {
+    let way = host.way_to(source, roce).map_err(|e| {
         let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
         Error::new(
             verb,
