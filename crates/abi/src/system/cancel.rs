@@ -103,10 +103,21 @@ pub fn useful_event(
 /// No signal came yet that ends a wait, or may have.
 static WAITS_IN_POLL: AtomicBool = AtomicBool::new(true);
 
+/// Signals of a thread's own mistakes: they come while it runs, and interrupt no wait. Runtimes and
+/// sanitizers have handlers for them, which restart nothing.
+const FAULTS: [c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+];
+
 /// A wait was interrupted: whether it would go on were it in read(2), as far as handlers tell.
 fn goes_on_after_signals() -> bool {
     let (mut restarts, mut ends) = (false, false);
-    for signal in 1..=64 {
+    for signal in (1..=64).filter(|signal| !FAULTS.contains(signal)) {
         // SAFETY: an all-zero sigaction is a valid value of that plain C struct, and a place for
         // the answer.
         let action = unsafe {

@@ -260,14 +260,15 @@ impl World {
         let of = self.attempts.get(attempt as usize);
         let of = of.ok_or("a request that nobody has made")?;
         let told = |why: &str| Err(format!("request of attempt {attempt}: {why}"));
-        let before = of.sides[1].map(|side| &self.sides[side].story);
+        let before = of.sides[1].map(|side| self.sides[side].process);
         // Who asks goes on asking, and may find another process. Of a peer that dies before it is
         // connected nothing is kept in mind, so its request may come once more.
         let asker_is_dead = of.sides[0].is_some_and(|asker| {
             let asker = &self.sides[asker].story;
             asker.killed_at.is_some()
         });
-        let again = before.is_some_and(|before| before.killed_at.is_none()) && !asker_is_dead;
+        let lives = |process: usize| self.processes[process].live.is_some();
+        let again = before.is_some_and(lives) && !asker_is_dead;
         if of.sides[0].is_none() || again {
             let stories = of.sides.map(|side| side.map(|side| self.sides[side].story));
             return Err(format!(
