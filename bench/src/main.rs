@@ -17,6 +17,7 @@ mod place;
 mod processors;
 mod results;
 mod rows;
+mod setting;
 mod stats;
 mod tables;
 mod variants;
@@ -28,11 +29,12 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
-use contender::{Program, Setting};
+use contender::Program;
 use machine::{Machine, State, Usage};
 use place::Places;
 use results::{Results, RowResult, Sample, Series};
 use rows::{Contender, Row};
+use setting::Setting;
 use stats::Summary;
 use variants::Variant;
 
@@ -189,7 +191,7 @@ impl Set {
     fn rows(self) -> Vec<Row> {
         match self {
             Set::Rows => rows::all(),
-            Set::Asleep => asleep::rows(),
+            Set::Asleep => rows::asleep::all(),
         }
     }
 
@@ -211,7 +213,7 @@ impl Set {
 
     /// The one that a row is of.
     fn of(results: &Results) -> Set {
-        let rows = asleep::rows();
+        let rows = rows::asleep::all();
         let known = |name: &str| rows.iter().any(|row| row.name == name);
         match results.rows.iter().any(|row| known(&row.name)) {
             true => Set::Asleep,
@@ -464,7 +466,7 @@ fn series_of<'a>(
     all: &'a mut Vec<Series>,
     contender: &Contender,
     figure: String,
-    unit: contender::Unit,
+    unit: setting::Unit,
 ) -> &'a mut Series {
     let same = |s: &Series| s.contender == contender.name && s.figure == figure;
     let at = all.iter().position(same).unwrap_or_else(|| {
@@ -483,8 +485,8 @@ fn series_of<'a>(
 }
 
 /// Of the figure that counts, where none was taken.
-fn unit_of(program: &Program) -> contender::Unit {
-    use contender::Unit;
+fn unit_of(program: &Program) -> setting::Unit {
+    use setting::Unit;
     match program {
         Program::Perftest { unit, .. } | Program::Ucx { unit, .. } => *unit,
         Program::FourPairs { .. } => Unit::Gigabytes,

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::contender::Unit;
 use crate::machine::{Machine, State};
 use crate::rows::{Aim, Role, Row};
+use crate::setting::Unit;
 use crate::stats::Summary;
 
 /// One value, and what the machine was like.

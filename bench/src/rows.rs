@@ -1,8 +1,11 @@
 //! What is measured: one row per promise, with its floors, its peers and its aims.
 
-use crate::contender::{Program, Unit, Way};
+pub mod asleep;
+
+use crate::contender::Program;
 use crate::floor::Kind;
 use crate::place::Wire;
+use crate::setting::{Unit, Way};
 
 /// Who somebody is in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -485,13 +488,12 @@ pub fn all() -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asleep;
     use std::collections::HashSet;
 
     #[test]
     fn aims_name_what_is_measured() {
         let mut names = HashSet::new();
-        for row in all().into_iter().chain(asleep::rows()) {
+        for row in all().into_iter().chain(asleep::all()) {
             assert!(names.insert(row.name.clone()), "{} twice", row.name);
             let contenders: Vec<&String> = row.contenders.iter().map(|c| &c.name).collect();
             for aim in &row.aims {

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use rnic_settings::ablation::Policy;
 
 use crate::Result;
-use crate::asleep;
-use crate::contender::{Program, Setting, Unit, Way};
+use crate::contender::Program;
 use crate::place::Wire;
 use crate::rows::{self, Contender, Role, Row};
+use crate::setting::{Setting, Unit, Way};
 use crate::stats::Summary;
 
 /// What is compared with the NIC as it is.
@@ -178,7 +178,7 @@ pub fn rows() -> Vec<Row> {
         aims: Vec::new(),
     });
     let is_plain = |row: &Row| matches!(row.name.as_str(), "asleep-lo" | "asleep-lo-busy");
-    let asleep = asleep::rows().into_iter().filter(is_plain);
+    let asleep = rows::asleep::all().into_iter().filter(is_plain);
     let mut all: Vec<Row> = rows::all().into_iter().chain(more).chain(asleep).collect();
     for row in &mut all {
         let is_ours = |contender: &Contender| {

@@ -10,10 +10,9 @@ mod small;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::contender::{Figure, Program, Setting, Unit, Way};
 use crate::pair::Running;
 use crate::place::{End, Ends, Wire};
-use crate::rows::{Aim, Contender, Role, Row};
+use crate::setting::{Figure, Setting, Unit, Way};
 use crate::{Error, Result};
 
 pub use programs::{Mpi, Valkey};
@@ -41,11 +40,11 @@ impl Over {
         }
     }
 
-    fn is_rdma(self) -> bool {
+    pub fn is_rdma(self) -> bool {
         !matches!(self, Over::Sockets(_))
     }
 
-    fn describe(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Over::Sockets(_) => "TCP",
             Over::Rnic(Way::Host) => "rnic, shared memory",
@@ -67,7 +66,7 @@ impl Over {
         let (Over::Rnic(way) | Over::Asleep(way)) = self else {
             return command;
         };
-        crate::contender::rnic_run(setting, command, way)
+        crate::setting::rnic_run(setting, command, way)
     }
 }
 
@@ -107,7 +106,7 @@ impl Sleeper {
             }
             Work::Valkey(_) => programs::has(setting, "bin/valkey-benchmark"),
             Work::Iscsi(..) => programs::has(setting, "root/usr/sbin/tgtd"),
-            Work::Ucx(_) => crate::contender::needs("ucx_perftest", "ucx-utils"),
+            Work::Ucx(_) => crate::setting::needs("ucx_perftest", "ucx-utils"),
             Work::Mpi(_) => programs::has_mpi(),
             Work::Curl(_) => programs::has_curl(),
         };
@@ -243,166 +242,9 @@ pub fn programs_folder(binaries: &std::path::Path) -> PathBuf {
     }
 }
 
-const HOST: Over = Over::Rnic(Way::Host);
-const LO: Over = Over::Rnic(Way::Udp(Wire::Lo));
-const TCP: Over = Over::Sockets(Wire::Lo);
-
-fn contender(name: &str, role: Role, work: Work, over: Over, busy: bool) -> Contender {
-    Contender {
-        name: name.to_owned(),
-        role,
-        program: Program::Sleeper(Sleeper { work, over, busy }),
-    }
-}
-
-/// The same over TCP and over rnic's ways, which are to be as fast at least.
-fn beside_tcp(name: String, title: String, work: &Work, busy: bool) -> Row {
-    let contenders: Vec<Contender> = [TCP, HOST, LO]
-        .into_iter()
-        .map(|over| {
-            let role = if over.is_rdma() {
-                Role::Rnic
-            } else {
-                Role::Peer
-            };
-            contender(over.describe(), role, work.clone(), over, busy)
-        })
-        .collect();
-    row(name, title, contenders, TCP.describe())
-}
-
-/// Each of rnic's is to be as good as this one at least.
-fn row(name: String, title: String, contenders: Vec<Contender>, than: &str) -> Row {
-    let own = contenders.iter().filter(|c| c.role == Role::Rnic);
-    let aims = own.map(|own| Aim::AsGood(own.name.clone(), than.to_owned()));
-    Row {
-        aims: aims.collect(),
-        name,
-        title,
-        contenders,
-    }
-}
-
-pub fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
-    let ends = |name: &str, title: &str, busy: bool| match busy {
-        true => (
-            format!("{name}-busy"),
-            format!("{title}, beside two busy loops"),
-        ),
-        false => (name.to_owned(), title.to_owned()),
-    };
-    for (wire, place) in [(Wire::Lo, "lo"), (Wire::Veth, "veth")] {
-        for busy in [false, true] {
-            let socket = Over::Sockets(wire);
-            let mut contenders = vec![
-                contender(
-                    "TCP",
-                    Role::Peer,
-                    Work::PingPong("tcp", "epoll"),
-                    socket,
-                    busy,
-                ),
-                contender(
-                    "UDP sockets",
-                    Role::Floor,
-                    Work::PingPong("udp", "epoll"),
-                    socket,
-                    busy,
-                ),
-            ];
-            let mut ways = vec![Over::Rnic(Way::Udp(wire))];
-            if wire == Wire::Lo {
-                let eventfd = Work::PingPong("eventfd", "epoll");
-                contenders.push(contender("eventfd", Role::Floor, eventfd, socket, busy));
-                ways.insert(0, HOST);
-            }
-            for over in ways {
-                let work = Work::PingPong("rc", "epoll");
-                contenders.push(contender(over.describe(), Role::Rnic, work, over, busy));
-            }
-            let title = match wire {
-                Wire::Lo => "ping-pong of 64 B, asleep in epoll_wait, one host",
-                _ => "ping-pong of 64 B, asleep in epoll_wait, a veth pair",
-            };
-            let (name, title) = ends(&format!("asleep-{place}"), title, busy);
-            rows.push(row(name, title, contenders, "TCP"));
-        }
-    }
-    for (how, title) in [
-        (
-            "crowd",
-            "ping-pong of 64 B, asleep in epoll_wait for 16 channels, one host",
-        ),
-        (
-            "polled",
-            "ping-pong of 64 B, asleep in poll of an epoll set, one host",
-        ),
-    ] {
-        let contenders = [
-            (TCP, "tcp", Role::Peer),
-            (HOST, "rc", Role::Rnic),
-            (LO, "rc", Role::Rnic),
-        ];
-        let contenders = contenders.map(|(over, what, role)| {
-            contender(
-                over.describe(),
-                role,
-                Work::PingPong(what, how),
-                over,
-                false,
-            )
-        });
-        rows.push(row(
-            format!("asleep-lo-{how}"),
-            title.into(),
-            contenders.into(),
-            "TCP",
-        ));
-    }
-    rows.push(beside_tcp(
-        "idle".into(),
-        "100 idle connections, both programs asleep in epoll_wait".into(),
-        &Work::Idle(100),
-        false,
-    ));
-    for busy in [false, true] {
-        let role = Role::Peer;
-        let mut contenders = vec![
-            contender(
-                "no busy connection",
-                Role::Floor,
-                Work::Mixed(false),
-                TCP,
-                busy,
-            ),
-            contender("a busy TCP connection", role, Work::Mixed(true), TCP, busy),
-        ];
-        for way in [Way::Host, Way::Udp(Wire::Lo)] {
-            // Without rnic's part in the wait it is a yardstick for the one with it.
-            for (over, role) in [
-                (Over::Asleep(way), Role::Peer),
-                (Over::Rnic(way), Role::Rnic),
-            ] {
-                contenders.push(contender(
-                    over.describe(),
-                    role,
-                    Work::Mixed(true),
-                    over,
-                    busy,
-                ));
-            }
-        }
-        let (name, title) = ends(
-            "mixed",
-            "TCP round trip, and a timer of 1 ms, in the epoll set of a busy connection",
-            busy,
-        );
-        rows.push(row(name, title, contenders, "a busy TCP connection"));
-    }
-    rows.extend(programs::rows());
-    rows
-}
+pub const HOST: Over = Over::Rnic(Way::Host);
+pub const LO: Over = Over::Rnic(Way::Udp(Wire::Lo));
+pub const TCP: Over = Over::Sockets(Wire::Lo);
 
 #[cfg(test)]
 mod tests {

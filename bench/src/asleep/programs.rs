@@ -6,14 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::small::compiled;
-use super::{
-    MEDIAN, Meter, Over, P99, PROCESSOR, Work, after, beside_tcp, contender, ends, milliseconds,
-    row,
-};
-use crate::contender::{Figure, Setting, Unit, needs};
+use super::{MEDIAN, Meter, Over, P99, PROCESSOR, after, ends, milliseconds};
 use crate::pair::{self, Running};
 use crate::place::{End, Ends};
-use crate::rows::{Role, Row};
+use crate::setting::{Figure, Setting, Unit, needs};
 use crate::{Result, stats, tables};
 use rnic_programs::place::free_port;
 
@@ -373,95 +369,4 @@ pub fn curl(setting: &Setting, bytes: u32, over: Over) -> Result<Vec<Figure>> {
         (P99.into(), Unit::Micros, p99),
         processor(much - little, f64::from(count - 1)),
     ])
-}
-
-pub fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (bytes, size) in [(100, "100 B"), (4096, "4 KiB"), (32768, "32 KiB")] {
-        for test in ["get", "set"] {
-            for (pipeline, clients) in [(1, 1), (1, 16), (16, 1), (16, 16)] {
-                let requests = match (bytes, pipeline) {
-                    (32768, 1) => 3_000,
-                    (32768, _) => 6_000,
-                    (_, 1) => 8_000,
-                    _ => 40_000,
-                };
-                let load = |requests| {
-                    Work::Valkey(Valkey {
-                        test,
-                        bytes,
-                        pipeline,
-                        clients,
-                        requests,
-                    })
-                };
-                let name = format!("valkey-{test}-{bytes}-p{pipeline}-c{clients}");
-                let plural = if clients == 1 { "client" } else { "clients" };
-                let title = format!(
-                    "Valkey {} {size}, pipeline {pipeline}, {clients} {plural}",
-                    test.to_uppercase()
-                );
-                rows.push(beside_tcp(
-                    name.clone(),
-                    title.clone(),
-                    &load(requests),
-                    false,
-                ));
-                if bytes == 100 && test == "get" && pipeline == clients {
-                    let title = format!("{title}, beside two busy loops");
-                    rows.push(beside_tcp(name + "-busy", title, &load(requests / 5), true));
-                }
-            }
-        }
-    }
-    for (blocks, at_once, size) in [(8, 1, "4 KiB"), (8, 16, "4 KiB"), (512, 16, "256 KiB")] {
-        rows.push(beside_tcp(
-            format!("iscsi-{}-{at_once}", blocks * 512),
-            format!("iSCSI or iSER, tgt and libiscsi, reads of {size}, {at_once} at once"),
-            &Work::Iscsi(blocks, at_once),
-            false,
-        ));
-    }
-    for bytes in [64, 16384] {
-        rows.push(beside_tcp(
-            format!("ucx-{bytes}"),
-            format!("ucx_perftest -E sleep, tag_lat, {bytes} B: half a round trip"),
-            &Work::Ucx(bytes),
-            false,
-        ));
-    }
-    for bytes in [8, 65536] {
-        let work = |own_tcp| Work::Mpi(Mpi { bytes, own_tcp });
-        let contenders = vec![
-            contender("TCP by UCX", Role::Peer, work(false), super::TCP, false),
-            contender("TCP by Open MPI", Role::Peer, work(true), super::TCP, false),
-            contender(
-                super::HOST.describe(),
-                Role::Rnic,
-                work(false),
-                super::HOST,
-                false,
-            ),
-            contender(
-                super::LO.describe(),
-                Role::Rnic,
-                work(false),
-                super::LO,
-                false,
-            ),
-        ];
-        rows.push(row(
-            format!("mpi-{bytes}"),
-            format!("Open MPI, MPI_Allreduce of {bytes} B, 4 ranks on the machine's processors"),
-            contenders,
-            "TCP by UCX",
-        ));
-    }
-    rows.push(beside_tcp(
-        "curl".into(),
-        "curl, 64 KiB from a small server, a connection each; over rsockets (librspreload)".into(),
-        &Work::Curl(65536),
-        false,
-    ));
-    rows
 }

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use super::{Over, P99, PROCESSOR, after, ends, milliseconds, programs};
-use crate::contender::{Figure, Setting, Unit, needs};
 use crate::pair;
 use crate::place::{End, Ends};
+use crate::setting::{Figure, Setting, Unit, needs};
 use crate::{Result, stats};
 
 /// More round trips than there can be in the time.
