@@ -221,6 +221,12 @@ impl Clock {
         self.host.ticks_or_ns()
     }
 
+    /// The time now.
+    #[inline]
+    pub(crate) fn exact_ns(&self) -> u64 {
+        self.host.now_ns()
+    }
+
     /// What was read last.
     #[inline]
     pub(crate) fn last_ns(&self) -> u64 {

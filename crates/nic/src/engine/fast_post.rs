@@ -168,7 +168,7 @@ impl Engine {
             && self
                 .batching
                 .doorbell
-                .may_wait(posted, left, || self.clock.now_ns())
+                .may_wait(posted, left, || self.clock.exact_ns())
         {
             ShortPost::Waits
         } else {
