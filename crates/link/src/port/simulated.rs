@@ -13,7 +13,7 @@ mod membership;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rnic_host::MULTICAST_QPN;
@@ -30,8 +30,6 @@ pub(super) use membership::SimulatedMembership;
 
 /// Packets that are built before a flush.
 const MOST_STAGED: usize = 64;
-/// Low bits of a [`PathId`]: the place; the rest: how often it was used before.
-const PLACE_BITS: u32 = 20;
 /// Buffers that are kept for later packets.
 const MOST_SPARE: usize = 256;
 
@@ -278,7 +276,7 @@ impl SimulatedPort {
             None => {
                 let free = self.paths.iter().position(|(_, path)| path.is_none());
                 let place = free.unwrap_or(self.paths.len());
-                if place >= 1 << PLACE_BITS {
+                if place >= PathId::PLACES {
                     return Err(LinkError::Io {
                         what: "set up a path",
                         source: io::Error::from_raw_os_error(libc::ENOMEM),
@@ -298,28 +296,28 @@ impl SimulatedPort {
         if let Some(path) = path {
             path.users += 1;
         }
-        Ok(PathId(*generation << PLACE_BITS | place as u32))
+        Ok(PathId::new(*generation, place))
     }
 
     pub(super) fn release_path(&mut self, id: PathId) {
-        let Some((generation, slot)) = self.paths.get_mut(place_of(id)) else {
+        let Some((generation, slot)) = self.paths.get_mut(id.place()) else {
             return;
         };
-        if *generation == id.0 >> PLACE_BITS
+        if *generation == id.generation()
             && let Some(path) = slot
         {
             path.users -= 1;
             if path.users == 0 {
                 *slot = None;
-                *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
+                *generation = PathId::next_generation(*generation);
             }
         }
     }
 
     #[inline]
     fn spec(&self, id: PathId) -> Option<&PathSpec> {
-        let (generation, path) = self.paths.get(place_of(id))?;
-        let path = path.as_ref().filter(|_| *generation == id.0 >> PLACE_BITS);
+        let (generation, path) = self.paths.get(id.place())?;
+        let path = path.as_ref().filter(|_| *generation == id.generation());
         path.map(|path| &path.spec)
     }
 
@@ -357,32 +355,28 @@ impl SimulatedPort {
         let mut bytes = queues.spare.pop().unwrap_or_default();
         drop(queues);
         bytes.resize(len, 0);
-        let nowhere = IpAddr::from([0, 0, 0, 0]);
-        // What is lost has no address.
-        let spec = self.spec(id).copied();
-        let membership = self.membership.as_ref();
-        let frame = spec.map_or(
-            Frame {
-                src: nowhere,
-                dst: nowhere,
-                src_port: 0,
-                traffic_class: 0,
-                hop_limit: 0,
-                bytes: Vec::new(),
-            },
-            |spec| Frame {
-                src: spec.local,
-                dst: spec.remote,
-                src_port: match membership {
-                    Some(membership) => membership.src_port(),
-                    None => 0xc000 | (spec.dest_qpn >> 12) as u16 & 0x3fff,
-                },
-                traffic_class: spec.traffic_class,
-                hop_limit: spec.hop_limit,
-                bytes: Vec::new(),
-            },
-        );
-        self.staged.push(Frame { bytes, ..frame });
+        // What leads nowhere has no address, and is lost.
+        let nowhere = PathSpec {
+            local: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            scope_id: 0,
+            remote: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            dest_qpn: 0,
+            traffic_class: 0,
+            hop_limit: 0,
+        };
+        let spec = self.spec(id).copied().unwrap_or(nowhere);
+        let src_port = match &self.membership {
+            Some(membership) => membership.src_port(),
+            None => 0xc000 | (spec.dest_qpn >> 12) as u16 & 0x3fff,
+        };
+        self.staged.push(Frame {
+            src: spec.local,
+            dst: spec.remote,
+            src_port,
+            traffic_class: spec.traffic_class,
+            hop_limit: spec.hop_limit,
+            bytes,
+        });
         self.staged.last_mut().map(|frame| &mut frame.bytes[..])
     }
 
@@ -551,10 +545,6 @@ impl SimulatedPort {
         counters.rx_overrun += self.wire.queues().overrun;
         counters
     }
-}
-
-fn place_of(id: PathId) -> usize {
-    (id.0 & ((1 << PLACE_BITS) - 1)) as usize
 }
 
 #[cfg(all(test, not(loom)))]

@@ -34,10 +34,6 @@ pub(super) struct Paths {
     sockets: TxSockets,
 }
 
-/// Low bits of a [`PathId`]: the place; the rest: how often the place was used before, so that a
-/// stale id finds nothing.
-const PLACE_BITS: u32 = 20;
-
 impl Paths {
     /// Sockets are noted there as this process's.
     pub(super) fn noted_in(source_ports: Arc<SourcePorts>) -> Paths {
@@ -54,9 +50,8 @@ impl Paths {
 
     #[inline]
     fn entry(&self, id: PathId) -> Option<&Entry> {
-        let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
-        let (generation, entry) = self.entries.get(place)?;
-        entry.as_ref().filter(|_| *generation == id.0 >> PLACE_BITS)
+        let (generation, entry) = self.entries.get(id.place())?;
+        entry.as_ref().filter(|_| *generation == id.generation())
     }
 
     /// The ways of a path; `None`: it was given back.
@@ -93,10 +88,10 @@ impl Paths {
             let (generation, entry) = &mut self.entries[place];
             if let Some(entry) = entry {
                 entry.users += 1;
-                return Ok(PathId(*generation << PLACE_BITS | place as u32));
+                return Ok(PathId::new(*generation, place));
             }
         }
-        if self.by_key.len() >= 1 << PLACE_BITS {
+        if self.by_key.len() >= PathId::PLACES {
             return Err(LinkError::Io {
                 what: "set up a path",
                 source: std::io::Error::from_raw_os_error(libc::ENOMEM),
@@ -140,7 +135,7 @@ impl Paths {
         });
         self.entries[place].1 = Some(entry);
         self.by_key.insert(key, place);
-        Ok(PathId(self.entries[place].0 << PLACE_BITS | place as u32))
+        Ok(PathId::new(self.entries[place].0, place))
     }
 
     /// Makes room for one path more.
@@ -154,11 +149,9 @@ impl Paths {
 
     /// Gives the way through memory that it had, if it is gone now.
     pub(super) fn release(&mut self, id: PathId) -> Option<ShmRoute> {
-        let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
+        let place = id.place();
         let (generation, slot) = self.entries.get_mut(place)?;
-        let entry = slot
-            .as_mut()
-            .filter(|_| *generation == id.0 >> PLACE_BITS)?;
+        let entry = slot.as_mut().filter(|_| *generation == id.generation())?;
         entry.users -= 1;
         if entry.users > 0 {
             return None;
@@ -168,7 +161,7 @@ impl Paths {
         self.by_key.remove(&entry.key);
         route.socket.drop_from(&entry.key);
         *slot = None;
-        *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
+        *generation = PathId::next_generation(*generation);
         self.free.push(place);
         self.sockets.tidy();
         shm

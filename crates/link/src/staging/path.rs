@@ -74,6 +74,35 @@ pub(crate) fn default_hop_limits() -> [u8; 2] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathId(pub u32);
 
+/// Low bits of a [`PathId`]: the place; the rest: how often the place was used before, so that a
+/// stale id finds nothing.
+const PLACE_BITS: u32 = 20;
+
+impl PathId {
+    /// Places that there are.
+    pub(crate) const PLACES: usize = 1 << PLACE_BITS;
+
+    /// Of a place, and of what [`next_generation`](PathId::next_generation) made of it.
+    pub(crate) fn new(generation: u32, place: usize) -> PathId {
+        PathId(generation << PLACE_BITS | place as u32)
+    }
+
+    #[inline]
+    pub(crate) fn place(self) -> usize {
+        (self.0 & ((1 << PLACE_BITS) - 1)) as usize
+    }
+
+    #[inline]
+    pub(crate) fn generation(self) -> u32 {
+        self.0 >> PLACE_BITS
+    }
+
+    /// Of the place's next use; it comes round.
+    pub(crate) fn next_generation(generation: u32) -> u32 {
+        (generation + 1) & ((1 << (32 - PLACE_BITS)) - 1)
+    }
+}
+
 /// A path resolved: socket, destination and the constant part of the ICRC.
 #[derive(Debug)]
 pub struct Route {

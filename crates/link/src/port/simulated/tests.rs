@@ -12,7 +12,7 @@ use rnic_wire::{Bth, Opcode, Operation, Service};
 
 use super::*;
 
-const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 fn process(folder: &Folder) -> (SimulatedPort, Wire) {
     let config = SimulatedPortConfig {
