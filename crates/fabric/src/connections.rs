@@ -5,8 +5,8 @@
 //! address, a runtime folder (`SimulatedPort::of_host`) and the packets that come: a packet reaches
 //! any of them, and is handed over. All that is random is decided by the seed.
 //!
-//! `programs` has what they do. `story` has the laws for what each side hears, and for what both have to agree on. `queue_pair`
-//! checks that what was sent on a connection arrives.
+//! `programs` has what they do. `story` has the laws for what each side hears, and for what both
+//! have to agree on. `queue_pair` checks that what was sent on a connection arrives.
 
 mod programs;
 mod queue_pair;

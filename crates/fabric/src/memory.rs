@@ -37,8 +37,8 @@ impl Memory {
         fill(&mut bytes[start..start + len]);
         let bytes = in_cells(bytes);
         let pointer = bytes[start..].as_ptr().cast_mut().cast();
-        // SAFETY: `bytes` outlives the region, which is dropped before it, and all access to them is
-        // by cells, of one thread at a time.
+        // SAFETY: `bytes` outlives the region, which is dropped before it. All access to them is by
+        // cells, of one thread at a time.
         let mr = unsafe { pd.reg_mr(pointer, len, iova, access) }?;
         Ok(Memory {
             mr,

@@ -42,7 +42,7 @@ impl std::fmt::Display for Failure {
 }
 
 /// How it went.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// What went wrong; `None`: nothing.
     pub failure: Option<Failure>,
@@ -133,19 +133,14 @@ impl UnderWay {
 
 /// Plays a scenario.
 pub fn run(scenario: &Scenario) -> Outcome {
-    let mut network = NetworkCounters::default();
-    let mut failed = |at, what| Outcome {
-        failure: Some(Failure { at, what }),
-        digest: 0,
-        network: std::mem::take(&mut network),
-        virtual_ns: at,
-        latencies: Vec::new(),
-        links: Vec::new(),
-        harm: Vec::new(),
-    };
     let mut world = match World::new(scenario) {
         Ok(world) => world,
-        Err(what) => return failed(0, what),
+        Err(what) => {
+            return Outcome {
+                failure: Some(Failure { at: 0, what }),
+                ..Outcome::default()
+            };
+        }
     };
     let ended = world.run().and_then(|()| world.check(scenario));
     Outcome {
@@ -287,11 +282,7 @@ impl World {
             if arrives {
                 self.arrived_at = self.now;
             }
-            let looks = matches!(event, Event::Look(_));
             self.happen(at, event)?;
-            if looks && self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
-                self.done_at = Some(self.now);
-            }
         }
         if self.done_at.is_none() {
             return Err(self.stuck());
@@ -408,7 +399,7 @@ impl World {
         match (polls, next) {
             (false, Some(at)) => self.run_at(host, at.max(self.now)),
             // The background thread looks once in a tick, or when a timer is due.
-            (true, at) if self.sides.iter().any(|side| !side.is_done()) => {
+            (true, at) if self.done_at.is_none() => {
                 let tick = self.now + TICK;
                 let at = at.map_or(tick, |at| at.max(self.now + 1).min(tick));
                 self.tick_at(host, at);
@@ -427,8 +418,9 @@ impl World {
             again = again.into_iter().chain(next).min();
         }
         self.carry(host);
-        // Programs poll until the last of them is done: a peer may need what they drive.
-        let done = self.sides.iter().all(Side::is_done);
+        if self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
+            self.done_at = Some(self.now);
+        }
         if !self.machines[host].spec.polls {
             // Who left work in the engine wakes the background thread.
             self.run_at(host, self.now);
@@ -439,7 +431,8 @@ impl World {
             self.look_soon(host, at.max(self.now));
         }
         let machine = &mut self.machines[host];
-        if machine.spec.polls && !done {
+        // Programs poll until the last of them is done: a peer may need what they drive.
+        if machine.spec.polls && self.done_at.is_none() {
             machine.pause = match found {
                 true => POLL.0,
                 false => (2 * machine.pause).min(POLL.1),

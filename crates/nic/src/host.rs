@@ -32,6 +32,13 @@ struct Simulated {
     guid: u64,
 }
 
+impl Simulated {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+}
+
 /// How a simulated host is to be.
 #[derive(Clone, Debug)]
 pub struct SimulatedHost {
@@ -91,7 +98,7 @@ impl Host {
     pub fn now_ns(&self) -> u64 {
         match &self.simulated {
             None => rnic_sys::now_ns(),
-            Some(simulated) => simulated.now.load(Ordering::Relaxed),
+            Some(simulated) => simulated.now_ns(),
         }
     }
 
@@ -100,7 +107,7 @@ impl Host {
     pub(crate) fn ticks_or_ns(&self) -> u64 {
         match &self.simulated {
             None => rnic_sys::ticks_or_ns(),
-            Some(simulated) => simulated.now.load(Ordering::Relaxed),
+            Some(simulated) => simulated.now_ns(),
         }
     }
 
@@ -108,7 +115,7 @@ impl Host {
     pub(crate) fn now_realtime_ns(&self) -> u64 {
         match &self.simulated {
             None => rnic_sys::now_realtime_ns(),
-            Some(simulated) => simulated.now.load(Ordering::Relaxed),
+            Some(simulated) => simulated.now_ns(),
         }
     }
 
@@ -211,7 +218,7 @@ impl Clock {
     pub(crate) fn now_ns(&mut self) -> u64 {
         match &self.host.simulated {
             None => self.stream.now_ns(),
-            Some(simulated) => simulated.now.load(Ordering::Relaxed),
+            Some(simulated) => simulated.now_ns(),
         }
     }
 
@@ -232,7 +239,7 @@ impl Clock {
     pub(crate) fn last_ns(&self) -> u64 {
         match &self.host.simulated {
             None => self.stream.last_ns(),
-            Some(simulated) => simulated.now.load(Ordering::Relaxed),
+            Some(simulated) => simulated.now_ns(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! [`action`] is the table: for each state of the background thread, each driver beside it and each
 //! event it says what the thread does. The loop in `background` sees what happened, asks the table,
 //! and does that. The other drivers need no table. A thread that polls drives whatever happens. One
-//! that waits for an event drives unless another one that waits does already (`waiters`), and sleeps
+//! that waits for an event drives unless another one that waits does already (`waiters`). It sleeps
 //! as `event_wait` says.
 //!
 //! While the application polls, a thread that a packet woke only finds it gone. So does one that
@@ -78,8 +78,8 @@ pub(super) enum Action {
     /// It leaves the engine to whoever drives, and looks again after a tick. What nobody else looks
     /// at it does itself.
     Watch,
-    /// It takes the engine back: from now on packets wake it. `late`: if packets are there, it should
-    /// have done so before.
+    /// It takes the engine back: from now on packets wake it. `late`: if packets are there, it
+    /// should have done so before.
     TakeBack { late: bool },
     /// It looks for more packets before it sleeps, as long as that pays (`halt_poll`).
     HaltPoll(Value),
