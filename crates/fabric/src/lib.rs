@@ -22,6 +22,7 @@
 //! | `memory` | registered memory with guards around it |
 //! | `program` | what a program at a queue pair does, and the oracle that checks it |
 //! | `world` | hosts, events, time |
+//! | `pair` | two hosts whose programs a test writes out, call by call |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
@@ -29,6 +30,7 @@ mod connections;
 mod digest;
 mod memory;
 mod network;
+mod pair;
 mod program;
 mod scenario;
 pub mod script;
@@ -37,6 +39,7 @@ mod world;
 
 pub use connections::{ConnectionCounts, ConnectionOutcome, ConnectionShape, connections};
 pub use network::NetworkCounters;
+pub use pair::{Pair, Waits, Work};
 pub use scenario::{
     Bound, Direction, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Relation,
     Scenario, Service, Shape,

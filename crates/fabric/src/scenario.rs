@@ -17,6 +17,9 @@ pub struct HostSpec {
     pub polls: bool,
     /// Time from a packet's arrival to the round that takes it in, at most, ns.
     pub wake: u64,
+    /// What it takes to take a packet in, ns: neither its thread nor its programs do anything else
+    /// meanwhile.
+    pub takes: u64,
     /// Bytes that its port keeps of packets that the device has not taken in.
     pub receive_buffer: usize,
     /// Packets that leave its port in a microsecond; more wait in the device, as for a full socket.
@@ -31,6 +34,7 @@ impl HostSpec {
             address,
             polls: false,
             wake: 0,
+            takes: 0,
             receive_buffer: 8 << 20,
             send_queue: usize::MAX,
         }

@@ -208,6 +208,7 @@ impl Search {
             self.try_with(|candidate| candidate.hosts[host].polls = false);
             self.try_with(|candidate| candidate.hosts[host].wake = 0);
             self.halve(0, |candidate| Some(&mut candidate.hosts[host].wake));
+            self.try_with(|candidate| candidate.hosts[host].takes = 0);
             self.try_with(|candidate| candidate.hosts[host].send_queue = usize::MAX);
             let spec = &self.best.hosts[host];
             let usual = HostSpec::new(&spec.name, spec.address).receive_buffer;

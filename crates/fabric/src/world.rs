@@ -83,8 +83,18 @@ struct Machine {
     run_at: Option<u64>,
     look_at: Option<u64>,
     tick_at: Option<u64>,
+    /// Until when its thread is busy with what it took in.
+    busy_until: u64,
     /// After how long a program that polls looks again.
     pause: u64,
+}
+
+impl Machine {
+    /// So many packets had been waiting before its thread looked just now.
+    fn has_taken(&mut self, now: u64, waiting: usize) {
+        let taken = waiting.saturating_sub(self.wire.waiting()) as u64;
+        self.busy_until = self.busy_until.max(now) + taken * self.spec.takes;
+    }
 }
 
 struct World {
@@ -201,6 +211,7 @@ impl World {
                 run_at: None,
                 look_at: None,
                 tick_at: None,
+                busy_until: BEGIN,
                 pause: POLL.0,
             });
         }
@@ -386,9 +397,11 @@ impl World {
     }
 
     fn device_runs(&mut self, host: usize) {
-        let machine = &self.machines[host];
+        let machine = &mut self.machines[host];
         machine.device.host().set_time(self.now);
+        let waiting = machine.wire.waiting();
         let next = machine.device.run();
+        machine.has_taken(self.now, waiting);
         self.carry(host);
         self.device_wants(host, next);
     }
@@ -411,12 +424,14 @@ impl World {
     fn program_looks(&mut self, host: usize) -> Result<(), String> {
         self.machines[host].device.host().set_time(self.now);
         let (mut again, mut found) = (None, false);
+        let waiting = self.machines[host].wire.waiting();
         for at in 0..self.machines[host].sides.len() {
             let side = self.machines[host].sides[at];
             let (next, some) = self.sides[side].look(self.now, &mut self.digest)?;
             found |= some;
             again = again.into_iter().chain(next).min();
         }
+        self.machines[host].has_taken(self.now, waiting);
         self.carry(host);
         if self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
             self.done_at = Some(self.now);
@@ -444,7 +459,7 @@ impl World {
     }
 
     fn look_soon(&mut self, host: usize, at: u64) {
-        let latest = at.max(self.now) + THINK;
+        let latest = at.max(self.now).max(self.machines[host].busy_until) + THINK;
         // Sooner than that it will in any case.
         if self.machines[host]
             .look_at
@@ -457,6 +472,7 @@ impl World {
     }
 
     fn run_at(&mut self, host: usize, at: u64) {
+        let at = at.max(self.machines[host].busy_until);
         if self.machines[host].run_at.is_none_or(|known| at < known) {
             self.machines[host].run_at = Some(at);
             self.add(at, Event::Run(host));

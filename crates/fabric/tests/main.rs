@@ -1,5 +1,6 @@
 //! Whole devices in virtual time.
 
+mod calls;
 mod connections;
 mod policies;
 mod script;

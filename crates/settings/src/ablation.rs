@@ -56,6 +56,14 @@ policies! {
     FastPost = "fast-post";
     /// Answers that are all there is to send leave without one.
     FastReply = "fast-reply";
+    /// Where many send to one host and it loses packets, they take turns.
+    Incast = "incast";
+    /// Services without acknowledgements wait for room in receive buffers of their own host.
+    LocalPause = "local-pause";
+    /// A timer does not end while what may stop it waits to be taken in.
+    ReceiveHorizon = "receive-horizon";
+    /// Packets of services without acknowledgements wait for a receive.
+    ReceiveHold = "receive-hold";
 }
 
 /// Whether `RNIC_ABLATE` takes this policy out.

@@ -171,6 +171,7 @@ fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
     while let Some(word) = words.next() {
         match word {
             "polls" => host.polls = true,
+            "takes" => host.takes = words.time("takes")?,
             "wake" => host.wake = words.time("wake")?,
             "buffer" => {
                 host.receive_buffer = words.number("buffer", (1, u32::MAX.into()))? as usize;

@@ -109,19 +109,21 @@ fn host(spec: &HostSpec) -> String {
         address,
         polls,
         wake,
+        takes,
         receive_buffer,
         send_queue,
     } = spec;
     let usual = HostSpec::new(name, *address);
     let polls = if *polls { " polls" } else { "" };
     let wake = or_nothing(*wake != 0, || format!(" wake {}", time(*wake)));
+    let takes = or_nothing(*takes != 0, || format!(" takes {}", time(*takes)));
     let buffer = or_nothing(*receive_buffer != usual.receive_buffer, || {
         format!(" buffer {receive_buffer}")
     });
     let queue = or_nothing(*send_queue != usual.send_queue, || {
         format!(" queue {send_queue}")
     });
-    format!("host {name} {address}{polls}{wake}{buffer}{queue}")
+    format!("host {name} {address}{polls}{wake}{takes}{buffer}{queue}")
 }
 
 fn flow_line(flow: &Flow, [first, second]: [&str; 2]) -> String {

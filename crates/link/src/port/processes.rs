@@ -51,7 +51,10 @@ impl Port {
 
     /// Bytes that wait in the fullest receive buffer of the host's processes; 0 if unknown.
     pub fn host_backlog(&mut self) -> usize {
-        self.roce_mut().map_or(0, |link| link.host_backlog())
+        match self {
+            Port::Roce(link) => link.host_backlog(),
+            Port::Simulated(port) => port.host_backlog(),
+        }
     }
 
     /// Conversations with other processes of this user.

@@ -97,6 +97,7 @@ struct Queues {
     /// Bytes of `arrived`.
     waiting: usize,
     overrun: u64,
+    looks: u64,
     spare: Vec<Vec<u8>>,
     groups: Vec<IpAddr>,
 }
@@ -168,6 +169,11 @@ impl Wire {
     /// Packets that arrived and were not taken in.
     pub fn waiting(&self) -> usize {
         self.queues().arrived.len()
+    }
+
+    /// How often the device has looked for packets in a round.
+    pub fn looks(&self) -> u64 {
+        self.queues().looks
     }
 
     /// The device is a member of a multicast group.
@@ -422,6 +428,7 @@ impl SimulatedPort {
         if self.staged.is_empty() {
             return;
         }
+        self.counters.tx_syscalls += 1;
         let mut queues = self.wire.queues();
         let headers = |frame: &Frame| match frame.dst {
             IpAddr::V4(_) => 20 + 8,
@@ -467,6 +474,7 @@ impl SimulatedPort {
     }
 
     pub(super) fn receive_while(&mut self, budget: usize, deliver: &mut Deliver<'_>) -> usize {
+        self.wire.queues().looks += 1;
         let mut delivered = 0;
         while delivered < budget {
             let mut queues = self.wire.queues();
@@ -524,6 +532,11 @@ impl SimulatedPort {
     fn owns(&self, qpn: u32) -> bool {
         let within = |range: &QpnRange| qpn.wrapping_sub(range.first) < range.count;
         qpn == rnic_host::QP1 || self.ranges.iter().any(within)
+    }
+
+    /// Bytes that wait in receive buffers of this host: this one's, as it has no other process.
+    pub(super) fn host_backlog(&self) -> usize {
+        self.wire.queues().waiting
     }
 
     pub(super) fn receive_buffer(&self) -> usize {

@@ -53,7 +53,7 @@ impl Vain {
             false => (LOOK_EVERY, OFFER_NS),
         };
         // By a mask: a division costs as much as the look.
-        if self.polls & (every - 1) != 0 {
+        if self.polls & (every - 1) != 0 || ablation::is_out(Policy::Yielding) {
             return false;
         }
         let now = clock();
@@ -109,7 +109,7 @@ pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) {
             std::thread::yield_now();
         } else if !shared.background.contention.cores_are_short(vain.since) {
             vain.crowded = false;
-        } else if !ablation::is_out(Policy::Yielding) {
+        } else {
             let before = rnic_sys::now_ns();
             std::thread::yield_now();
             vain.offered(rnic_sys::now_ns() - before);

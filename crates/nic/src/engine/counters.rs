@@ -62,6 +62,11 @@ impl Engine {
         }
     }
 
+    /// Turns that queue pairs have had. What leaves without one is not among them.
+    pub(crate) fn turns(&self) -> u64 {
+        self.counted.turns
+    }
+
     /// Gives the counters to the watcher, if there is one and something has changed.
     #[inline]
     pub(crate) fn publish_counters(&mut self) {

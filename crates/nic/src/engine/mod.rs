@@ -115,6 +115,8 @@ struct Counted {
     drops: DropCounters,
     /// Of queue pairs that were destroyed.
     retired: Counters,
+    /// Turns given to queue pairs.
+    turns: u64,
     reported: counters::Reported,
 }
 

@@ -14,6 +14,7 @@
 
 use crate::engine::QpEntry;
 use crate::queues::ReceiveSource;
+use rnic_settings::ablation::{self, Policy};
 use rnic_transport::QueuePair;
 use rnic_wire::Packet;
 
@@ -101,7 +102,7 @@ impl ReceiveHold {
 
     #[cold]
     fn wait(&mut self, round: &Round, qpn: u32, awaited: &mut bool) -> bool {
-        if !round.patient || !*awaited {
+        if !round.patient || !*awaited || ablation::is_out(Policy::ReceiveHold) {
             return false;
         }
         let before = round.before.filter(|before| before.qpn == qpn);

@@ -125,7 +125,10 @@ impl Engine {
             _ => look,
         };
         let (received, all) = self.receive(now, look);
-        let as_of = self.flow.receive_horizon.taken_in(now, received, all);
+        let as_of = match ablation::is_out(Policy::ReceiveHorizon) {
+            true => now,
+            false => self.flow.receive_horizon.taken_in(now, received, all),
+        };
         let received = received + self.hear_neighbours(now, look == Look::Handover);
         if self.cm.is_due(now) {
             rnic_sys::uncancelled(|| self.attend_to_cm(now));
@@ -301,6 +304,7 @@ impl Engine {
                 break;
             };
             turns -= 1;
+            self.counted.turns += 1;
             let turn = self.give_turn(qpn, now, acks);
             held += usize::from(turn.held);
             bytes = bytes.saturating_sub(turn.shared);

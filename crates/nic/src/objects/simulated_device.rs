@@ -71,6 +71,11 @@ impl SimulatedDevice {
         self.nic.lock().objects()
     }
 
+    /// Turns that the engine gave to queue pairs; short messages leave without one.
+    pub fn turns(&self) -> u64 {
+        self.nic.lock().turns()
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> (LinkCounters, DropCounters) {
         self.nic.lock().counters()

@@ -22,6 +22,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use rnic_settings::ablation::{self, Policy};
+
 /// So many may always have something under way to a host.
 const FEWEST: u32 = 16;
 /// So many make no group.
@@ -169,6 +171,9 @@ impl Incast {
             if !soon(group.cut_at) {
                 group.cut(now);
             }
+            return false;
+        }
+        if ablation::is_out(Policy::Incast) {
             return false;
         }
         let dead = self

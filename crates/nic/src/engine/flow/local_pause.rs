@@ -9,6 +9,7 @@
 use std::collections::TryReserveError;
 
 use rnic_link::Port;
+use rnic_settings::ablation::{self, Policy};
 
 /// How long to wait before looking again.
 const PAUSE_NS: u64 = 100_000;
@@ -56,6 +57,9 @@ impl LocalPause {
     /// Closes if there is no room for more.
     pub(in crate::engine) fn look(&mut self, link: &mut Port, now: u64) {
         self.sent = 0;
+        if ablation::is_out(Policy::LocalPause) {
+            return;
+        }
         if now >= self.blind_until && self.is_half_full(link) {
             self.closed = Some((now, now.saturating_add(PAUSE_NS)));
         }
@@ -113,5 +117,86 @@ impl LocalPause {
     /// Some receive buffer of the host is half full, or holds [`MOST_WAITING`].
     fn is_half_full(&self, link: &mut Port) -> bool {
         link.host_backlog() > self.half
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who sends to a process of this host that is slow waits for room there, and not for ever.
+
+    use rnic_link::{Frame, SimulatedPort, SimulatedPortConfig, Wire};
+
+    use super::*;
+
+    const BUFFER: usize = 100_000;
+
+    fn port() -> (Port, Wire) {
+        let (port, wire) = SimulatedPort::new(SimulatedPortConfig {
+            receive_buffer: BUFFER,
+            ..SimulatedPortConfig::default()
+        });
+        (port.into(), wire)
+    }
+
+    /// So many bytes wait in the receive buffer.
+    fn fill(wire: &Wire, bytes: usize) {
+        let frame = Frame {
+            src: [127, 0, 0, 1].into(),
+            dst: [127, 0, 0, 1].into(),
+            src_port: 0,
+            traffic_class: 0,
+            hop_limit: 0,
+            bytes: vec![0; bytes],
+        };
+        assert!(wire.arrive(frame));
+    }
+
+    /// Work requests were sent until it is time to look, which it does.
+    fn send(pause: &mut LocalPause, port: &mut Port, now: u64) {
+        while !pause.is_due(port) {
+            pause.count(1000, 1);
+        }
+        pause.look(port, now);
+    }
+
+    #[test]
+    fn a_receive_buffer_that_is_half_full_is_waited_for() {
+        let ((mut port, wire), mut pause) = (port(), LocalPause::default());
+        send(&mut pause, &mut port, 0);
+        assert!(!pause.is_closed(), "nothing waits there");
+        fill(&wire, BUFFER / 2 + 1);
+        send(&mut pause, &mut port, 0);
+        assert!(pause.is_closed());
+        pause.hold(7);
+        assert_eq!(pause.deadline(), Some(PAUSE_NS));
+        // Too soon, and still full.
+        assert_eq!(pause.try_open(&mut port, PAUSE_NS - 1).count(), 0);
+        assert_eq!(pause.try_open(&mut port, PAUSE_NS).count(), 0);
+        assert!(pause.is_closed());
+        port.receive_while(0, 16, rnic_link::Look::Poll, &mut |_| {
+            std::ops::ControlFlow::Continue(())
+        });
+        let waited: Vec<u32> = pause.try_open(&mut port, 2 * PAUSE_NS).collect();
+        assert_eq!(waited, [7]);
+        assert!(!pause.is_closed());
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_is_waited_for_once() {
+        let ((mut port, wire), mut pause) = (port(), LocalPause::default());
+        fill(&wire, BUFFER / 2 + 1);
+        send(&mut pause, &mut port, 0);
+        pause.hold(7);
+        let mut now = 0;
+        while pause.try_open(&mut port, now).count() == 0 {
+            now += PAUSE_NS;
+            assert!(now <= 2 * STOPPED_PEER_TIMEOUT_NS, "it waits for ever");
+        }
+        assert!(now >= STOPPED_PEER_TIMEOUT_NS);
+        // Nobody looks there again for a while.
+        send(&mut pause, &mut port, now + STOPPED_PEER_IGNORED_NS - 1);
+        assert!(!pause.is_closed());
+        send(&mut pause, &mut port, now + STOPPED_PEER_IGNORED_NS);
+        assert!(pause.is_closed());
     }
 }
