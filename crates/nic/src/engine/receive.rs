@@ -23,6 +23,7 @@ use crate::engine::cm_service::Taken;
 use crate::engine::peer_service::Neighbourhood;
 use crate::engine::{Peer, QpEntry};
 use crate::memory::{DetachedPacket, MemoryTable, PacketMemory};
+use crate::observe;
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;
@@ -84,6 +85,7 @@ impl Engine {
                 match cm.receive(received) {
                     Taken::Yes => {}
                     Taken::Malformed => drops.malformed += 1,
+                    Taken::BadPkey => drops.bad_pkey += 1,
                     Taken::NoRoom => drops.no_room += 1,
                 }
                 return ControlFlow::Continue(());
@@ -187,8 +189,9 @@ fn deliver(
         drops.malformed += 1;
         return DONE;
     };
-    if !is_default_partition(packet.bth.pkey) {
+    if !entry.takes_pkey(packet.bth.pkey) {
         drops.bad_pkey += 1;
+        observe::other_partition(qpn, entry.fast.pkey(), packet.bth.pkey);
         return DONE;
     }
     if let Some(round) = round
@@ -280,12 +283,6 @@ fn parse_detached<'a>(
         .flatten()
 }
 
-/// Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
-#[inline]
-fn is_default_partition(pkey: u16) -> bool {
-    pkey & 0x7fff == 0x7fff
-}
-
 /// What [`take_fast`] took.
 enum Took {
     Message,
@@ -305,7 +302,7 @@ fn take_fast(
     srqs: &SrqTable,
 ) -> Option<Took> {
     let (bth, usual) = Usual::parse(received.bytes)?;
-    if !entry.may_take_fast() || !is_default_partition(bth.pkey) {
+    if !entry.may_take_fast() || !entry.takes_pkey(bth.pkey) {
         return None;
     }
     let (QueuePair::Rc(rc), mut device) = lend(entry, memory, srqs) else {

@@ -121,6 +121,22 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
     }
 }
 
+/// A packet to a queue pair was dropped for its P_Key. The peer hears nothing of it, so one word of
+/// it for each queue pair is all that tells.
+#[cold]
+pub(crate) fn other_partition(qpn: u32, own: u16, theirs: u16) {
+    let Some(mut state) = state() else {
+        return;
+    };
+    if state.partitions.insert(qpn) && state.spend(Kind::Failure) {
+        let mut line = state.record("partition");
+        state.name_qp(&mut line, qpn);
+        line.number("pkey", own.into())
+            .number("peer_pkey", theirs.into());
+        write(line);
+    }
+}
+
 /// A work request completed with an error.
 #[cold]
 pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) {

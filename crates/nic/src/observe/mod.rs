@@ -26,7 +26,7 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 pub(crate) use counters::{destroyed, note_all};
 pub use drops::DropCounters;
 pub use failure::refused_verb;
-pub(crate) use failure::{Access, evidence, failed, local_fault, remote_fault};
+pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
 
 use crate::memory::RegionFacts;
 use crate::queues::{QpAttr, QpShared, QpState};
@@ -106,6 +106,8 @@ pub(crate) struct State {
     sends: BTreeMap<u32, rnic_transport::SendFailed>,
     /// Queue pairs that failed or refused something: what is flushed there is no news.
     broken: BTreeSet<u32>,
+    /// Queue pairs that dropped packets of another partition.
+    partitions: BTreeSet<u32>,
     /// Regions that were deregistered last: key, what it was, when.
     graves: VecDeque<(u32, RegionFacts, u64)>,
     /// Of each [`Kind`].
@@ -124,6 +126,7 @@ impl State {
             remote: BTreeMap::new(),
             sends: BTreeMap::new(),
             broken: BTreeSet::new(),
+            partitions: BTreeSet::new(),
             graves: VecDeque::new(),
             written: [0; Kind::MOST.len()],
             verbs: BTreeMap::new(),
@@ -264,6 +267,7 @@ impl State {
         self.remote.remove(&qpn);
         self.sends.remove(&qpn);
         self.broken.remove(&qpn);
+        self.partitions.remove(&qpn);
     }
 }
 

@@ -31,6 +31,9 @@ impl Qp {
         nic.check_alive(VERB)?;
         let mask = transitions::meant(shared.qp_type, mask);
         check_values(attr, mask)?;
+        if mask.contains(M::PKEY_INDEX) {
+            nic.host().pkeys().check(VERB, attr.pkey_index)?;
+        }
         // Read before the engine is locked: that takes system calls.
         let datagram_rtr = shared.qp_type == QpType::Ud && attr.qp_state == QpState::Rtr;
         let table = if mask.contains(M::AV) || datagram_rtr && mask.contains(M::STATE) {
@@ -80,13 +83,6 @@ impl Qp {
 fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
     let ranges = [
         (M::PORT, "port_num", u64::from(attr.port_num), 1, 1),
-        (
-            M::PKEY_INDEX,
-            "pkey_index",
-            u64::from(attr.pkey_index),
-            0,
-            0,
-        ),
         (M::TIMEOUT, "timeout", u64::from(attr.timeout), 0, 31),
         (M::RETRY_CNT, "retry_cnt", u64::from(attr.retry_cnt), 0, 7),
         (M::RNR_RETRY, "rnr_retry", u64::from(attr.rnr_retry), 0, 7),
@@ -192,6 +188,7 @@ fn apply(
     let window = engine.window_bytes(path);
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     entry.attr = wanted;
+    entry.update_fast_path();
     let shared = entry.shared.clone();
     match to {
         QpState::Reset => {
@@ -394,7 +391,7 @@ fn update(entry: &mut QpEntry, window: u32) {
 
 /// Attributes that may change in SQD.
 fn retune(entry: &mut QpEntry, window: u32) {
-    tell(entry, window, Rc::retune, Uc::update, Ud::update);
+    tell(entry, window, Rc::retune, Uc::retune, Ud::retune);
 }
 
 fn uc_attr(entry: &QpEntry) -> UcAttr {
@@ -404,7 +401,7 @@ fn uc_attr(entry: &QpEntry) -> UcAttr {
         pd: entry.shared.pd,
         dest_qpn: attr.dest_qp_num,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
-        pkey: 0xffff,
+        pkey: entry.fast.pkey(),
         sq_psn: Psn::new(attr.sq_psn),
         rq_psn: Psn::new(attr.rq_psn),
         remote_write: attr.qp_access_flags.contains(Access::REMOTE_WRITE),
@@ -418,7 +415,8 @@ fn ud_attr(entry: &QpEntry) -> UdAttr {
         pd: entry.shared.pd,
         qkey: attr.qkey,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
-        pkey: 0xffff,
+        pkey: entry.fast.pkey(),
+        pkey_index: attr.pkey_index,
         sq_psn: Psn::new(attr.sq_psn),
     }
 }
@@ -435,7 +433,7 @@ fn rc_attr(entry: &QpEntry, window_bytes: u32) -> RcAttr {
         pd: entry.shared.pd,
         dest_qpn: attr.dest_qp_num,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
-        pkey: 0xffff,
+        pkey: entry.fast.pkey(),
         sq_psn: Psn::new(attr.sq_psn),
         rq_psn: Psn::new(attr.rq_psn),
         timeout: attr.timeout,

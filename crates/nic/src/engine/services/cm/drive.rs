@@ -75,7 +75,7 @@ impl Cm {
 
     /// A packet to QP 1.
     pub(crate) fn receive(&mut self, received: &Received<'_>) -> Taken {
-        self.qp1.receive(received)
+        self.qp1.receive(received, self.host.pkeys())
     }
 
     /// When [`Engine::attend_to_cm`] has something to do.
@@ -154,14 +154,15 @@ impl Cm {
         let (mut sent, mut asked) = (false, false);
         for arrived in std::mem::take(&mut self.forwards) {
             if let Some(spec) = self.spec(&arrived.way_here()) {
-                self.qp1.send(link, &spec, &arrived.mad, now);
+                self.qp1.send(link, &spec, arrived.pkey, &arrived.mad, now);
                 sent = true;
             }
         }
         while let Some(transmit) = self.endpoint.poll_transmit() {
             asked |= transmit.awaits_answer();
             if let Some(spec) = self.spec(&transmit.address) {
-                self.qp1.send(link, &spec, &transmit.mad, now);
+                let pkey = transmit.address.pkey;
+                self.qp1.send(link, &spec, pkey, &transmit.mad, now);
                 sent = true;
             }
         }
