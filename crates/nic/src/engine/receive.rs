@@ -12,7 +12,6 @@ use rnic_wire::{Operation, Packet, Usual};
 
 use super::fairness::Fairness;
 use super::one_sided::{KeyProof, ProvenKey};
-use super::packet_sink::network_header;
 use super::qp_table::QpTable;
 use super::receive_hold::{ReceiveHold, Round};
 use super::srq_table::SrqTable;
@@ -207,7 +206,7 @@ fn deliver(
     let proof = KeyProof::begin(entry, received.ring, &packet);
     let (transport, mut device) = lend(entry, memory, srqs);
     device.packet = detached.as_ref().map(|packet| packet as &dyn PacketMemory);
-    transport.handle_packet(now, &packet, || network_header(received), &mut device);
+    transport.handle_packet(now, &packet, || received.network_header(), &mut device);
     if let Some(proof) = proof {
         proven.extend(proof.finish(entry));
     }
@@ -242,7 +241,7 @@ fn is_forged(
     source_ports: Option<&SourcePorts>,
 ) -> bool {
     let range = range_of(dest_qpn);
-    let own = source_ports.and_then(|s| s.is_from(range, received.src, received.src_port));
+    let own = source_ports.and_then(|s| s.is_from(range, received.src.ip()?, received.src_port));
     if own == Some(true) {
         peer.port = received.src_port;
     }

@@ -17,10 +17,10 @@ pub(crate) mod lint;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use rnic_link::Address;
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 pub(crate) use counters::{destroyed, note_all};
@@ -89,8 +89,8 @@ pub(crate) fn is_on() -> bool {
 /// The two ends of a connected queue pair, and what they agreed on.
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    local: IpAddr,
-    remote: IpAddr,
+    local: Address,
+    remote: Address,
     attr: QpAttr,
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
 
 /// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it
 /// is connected.
-pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(IpAddr, IpAddr)>) {
+pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(Address, Address)>) {
     let Some(mut state) = state() else {
         return;
     };

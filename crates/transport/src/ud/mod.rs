@@ -280,10 +280,11 @@ impl Ud {
                 Some(ImmDt(data)) => Immediate::Data(data),
                 None => Immediate::None,
             },
-            grh: Some(match prefix {
-                UdPrefix::V4(_) => NetworkHeader::Ipv4,
-                UdPrefix::V6(_) => NetworkHeader::Ipv6,
-            }),
+            grh: match prefix {
+                UdPrefix::V4(_) => Some(NetworkHeader::Ipv4),
+                UdPrefix::V6(_) => Some(NetworkHeader::Ipv6),
+                UdPrefix::None => None,
+            },
             pkey_index: self.attr.pkey_index,
             solicited: packet.bth.solicited,
         });

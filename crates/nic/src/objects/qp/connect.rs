@@ -5,7 +5,7 @@ use rnic_wire::{PathMtu, Psn, Xrceth};
 
 use super::post::gone;
 use super::{Qp, transitions};
-use crate::addressing::address::{headroom, path_spec};
+use crate::addressing::address::{address_vector, headroom};
 use crate::addressing::gid_table::{GidEntry, active_mtu};
 use crate::device::MAX_RD_ATOM;
 use crate::engine::{Acks, Engine, Peer, QpEntry};
@@ -311,8 +311,9 @@ fn resolve(
     attr: &QpAttr,
     table: &[GidEntry],
 ) -> Result<Peer> {
-    let spec = path_spec(VERB, &attr.ah, attr.dest_qp_num, table)?;
-    let remote = spec.remote;
+    let lid = engine.link.lid();
+    let vector = address_vector(VERB, &attr.ah, attr.dest_qp_num, table, lid)?;
+    let (local, remote) = (vector.local(), vector.remote());
     if remote.is_multicast() {
         return Err(Error::invalid(
             VERB,
@@ -320,28 +321,27 @@ fn resolve(
         ));
     }
     let mtu = attr.path_mtu.unwrap_or(PathMtu::M1024);
-    let headroom = headroom(remote);
+    let headroom = headroom(&remote);
     let headroom = match qp_type {
         QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
         _ => headroom,
     };
-    if let Err(ip_mtu) = engine.link.takes(&spec, mtu.bytes() as u32 + headroom) {
+    if let Err(ip_mtu) = engine.link.takes(&vector, mtu.bytes() as u32 + headroom) {
         return Err(Error::invalid(
             VERB,
             format!(
-                "path MTU {} does not fit the way from {} to {remote}, which carries IP packets of {ip_mtu} bytes",
-                mtu.bytes(),
-                spec.local
+                "path MTU {} does not fit the way from {local} to {remote}, which carries IP packets of {ip_mtu} bytes",
+                mtu.bytes()
             ),
         ));
     }
-    let path = engine.link.path(&spec).map_err(|e| {
+    let path = engine.link.path(&vector).map_err(|e| {
         let errno = e.shortage().unwrap_or(libc::EHOSTUNREACH);
         Error::new(VERB, errno, e.to_string())
     })?;
     Ok(Peer {
         path,
-        local: spec.local,
+        local,
         remote,
         here: engine.link.is_of_this_host(path),
         port: 0,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rnic_host::QP1;
 use rnic_host::qp1::OPCODE;
-use rnic_link::{PathId, PathSpec, Port, Received};
+use rnic_link::{AddressVector, PathId, Port, Received};
 use rnic_wire::cm::{Addressee, MAD_LEN, QP1_QKEY};
 use rnic_wire::{Bth, Deth, Ext, Packet, Psn, emit};
 
@@ -50,7 +50,7 @@ pub(crate) struct Qp1 {
 
 #[derive(Debug)]
 struct Kept {
-    spec: PathSpec,
+    vector: AddressVector,
     path: PathId,
     used: u64,
 }
@@ -66,10 +66,14 @@ impl Qp1 {
                 .ext
                 .deth
                 .is_some_and(|deth| deth.qkey == QP1_QKEY && deth.src_qp == QP1);
+        // The connection manager knows peers by GID, and a packet without a GRH has none.
+        let (Some(src), Some(dst)) = (received.src.ip(), received.dst.ip()) else {
+            return Taken::Malformed;
+        };
         let own = pkeys.index_matching(packet.bth.pkey);
         let Some(pkey) = own.and_then(|index| pkeys.get(index)) else {
             if let Addressee::Service(service, _) = Addressee::of(packet.payload.here()) {
-                let between = (received.dst, received.src);
+                let between = (dst, src);
                 observe::cm::other_partition(service, between, packet.bth.pkey, pkeys);
             }
             return Taken::BadPkey;
@@ -78,8 +82,8 @@ impl Qp1 {
             Ok(_) if good && self.waiting.len() >= MOST_WAITING => Taken::NoRoom,
             Ok(mad) if good => {
                 self.waiting.push(Arrived {
-                    src: received.src,
-                    dst: received.dst,
+                    src,
+                    dst,
                     src_port: received.src_port,
                     pkey,
                     mad,
@@ -103,12 +107,12 @@ impl Qp1 {
     pub(crate) fn send(
         &mut self,
         link: &mut Port,
-        spec: &PathSpec,
+        vector: &AddressVector,
         pkey: u16,
         mad: &[u8; MAD_LEN],
         now: u64,
     ) {
-        let Some(path) = self.path(link, spec, now) else {
+        let Some(path) = self.path(link, vector, now) else {
             return;
         };
         let bth = Bth {
@@ -138,8 +142,8 @@ impl Qp1 {
         }
     }
 
-    fn path(&mut self, link: &mut Port, spec: &PathSpec, now: u64) -> Option<PathId> {
-        if let Some(kept) = self.paths.iter_mut().find(|kept| kept.spec == *spec) {
+    fn path(&mut self, link: &mut Port, vector: &AddressVector, now: u64) -> Option<PathId> {
+        if let Some(kept) = self.paths.iter_mut().find(|kept| kept.vector == *vector) {
             kept.used = now;
             return Some(kept.path);
         }
@@ -149,9 +153,9 @@ impl Qp1 {
             let oldest = (0..self.paths.len()).min_by_key(|i| self.paths[*i].used)?;
             link.release_path(self.paths.swap_remove(oldest).path);
         }
-        let path = link.path(spec).ok()?;
+        let path = link.path(vector).ok()?;
         self.paths.push(Kept {
-            spec: *spec,
+            vector: *vector,
             path,
             used: now,
         });
