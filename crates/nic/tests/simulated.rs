@@ -475,6 +475,49 @@ fn a_request_for_a_connection_goes_in_its_partition() {
     assert_eq!(a.bad_pkeys(), 0);
 }
 
+/// The packet's P_Key and that of the queue pair in it may differ.
+#[test]
+fn a_request_of_a_queue_pair_in_another_partition_is_refused() {
+    // Where a REQ has the P_Key: behind BTH, DETH and the header of a MAD.
+    const AT: usize = 12 + 8 + 24 + 48;
+    let a = Machine::new(1, None, &[0xffff]);
+    let b = Machine::new(2, None, &[0xffff, 0x0002]);
+    let (ours, theirs) = (Side::new(&a), Side::new(&b));
+    let peer = SocketAddr::new(b.address, PORT);
+    let listener = theirs.id();
+    listener.bind(peer).expect("bound");
+    listener.listen(4).expect("it listens");
+    for (pkey, status) in [(0x8001, Some(12)), (0x0002, Some(12)), (0x8002, None)] {
+        let id = ours.id();
+        id.resolve_addr(None, peer, 2000).expect("a way");
+        carry([&a, &b], MS);
+        id.resolve_route(2000).expect("a route");
+        let param = ConnParam {
+            qp_num: u32::from(pkey),
+            ..ConnParam::default()
+        };
+        id.connect(&param).expect("asked");
+        let kinds = [(); 2].map(|()| ours.next().expect("news").kind);
+        assert_eq!(kinds, [EventKind::AddrResolved, EventKind::RouteResolved]);
+        let mut request = loop {
+            a.device.run();
+            if let Some(frame) = a.wire.take() {
+                break frame;
+            }
+        };
+        assert_eq!(request.bytes[AT..AT + 2], [0xff, 0xff]);
+        request.bytes[AT..AT + 2].copy_from_slice(&u16::to_be_bytes(pkey));
+        assert!(b.wire.arrive(request));
+        carry([&a, &b], MS);
+        let told = ours.next().map(|event| (event.kind, event.status));
+        assert_eq!(told, status.map(|status| (EventKind::Rejected, status)));
+        let asked = theirs.next().map(|event| event.kind);
+        let expected = status.is_none().then_some(EventKind::ConnectRequest);
+        assert_eq!(asked, expected, "{pkey:#06x}");
+    }
+    assert_eq!((a.bad_pkeys(), b.bad_pkeys()), (0, 0));
+}
+
 #[test]
 fn a_path_is_of_one_of_the_ports_partitions() {
     let a = Machine::new(1, None, &[0xffff, 0x8001]);

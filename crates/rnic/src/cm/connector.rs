@@ -164,7 +164,7 @@ impl CmConnector {
 
     fn search(&self, reports: Reports, qp: &DatagramQueuePair) -> Result<CmSearch> {
         let object = self.object(reports, QpType::Ud, Kind::Datagram)?;
-        let partition = IdOption::PkeyIndex(qp.inner.qp.query().pkey_index);
+        let partition = IdOption::PkeyIndex(qp.pkey_index());
         object.id.set_option(partition)?;
         self.go(&object)?;
         Ok(CmSearch::new(object, qp.clone()))
