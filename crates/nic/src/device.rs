@@ -67,8 +67,17 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    /// What they are, whether the device is open or not, with that P_Key table.
-    pub fn new(pkeys: &PkeyTable) -> DeviceAttr {
+    /// What they are, whether the device is open or not.
+    #[expect(
+        clippy::new_without_default,
+        reason = "there is nothing by default about them"
+    )]
+    pub fn new() -> DeviceAttr {
+        DeviceAttr::of(PkeyTable::of_process())
+    }
+
+    /// With that P_Key table.
+    pub(crate) fn of(pkeys: &PkeyTable) -> DeviceAttr {
         const BAD_PKEY_CNTR: u32 = 1 << 1;
         const BAD_QKEY_CNTR: u32 = 1 << 2;
         const CURR_QP_STATE_MOD: u32 = 1 << 7;

@@ -87,8 +87,7 @@ variables! {
         "(default): half of the cores, at most 8, but one with RNIC_XDP";
     /// The P_Key table of the port.
     PKEYS("RNIC_PKEYS", "0xffff", |_| pkeys().map(drop)):
-        "the port's P_Key table, from index 0 on: 0xffff,0x8001 (default: 0xffff,",
-        "a full member of the default partition)";
+        "the port's P_Key table, from index 0 on: 0xffff,0x8001 (default: 0xffff alone)";
     /// Nothing is held back for speed.
     STRICT("RNIC_STRICT", "off", anything):
         "1: hold nothing back for speed: posts and ACKs leave at once, to debug with";

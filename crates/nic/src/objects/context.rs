@@ -122,7 +122,7 @@ impl Context {
 
     /// Device attributes.
     pub fn device_attr(&self) -> DeviceAttr {
-        DeviceAttr::new(self.pkeys())
+        DeviceAttr::of(self.pkeys())
     }
 
     /// Attributes of port 1.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rnic_nic::resources::{Kind, Survey};
-use rnic_nic::{DeviceAttr, PkeyTable, PortState, device_guid, gid_table, netdev};
+use rnic_nic::{DeviceAttr, PortState, device_guid, gid_table, netdev};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::message::Options;
@@ -345,7 +345,7 @@ fn is_admin() -> bool {
 
 fn answers(fd: RawFd, datagram: &[u8], port: u32) -> Datagrams {
     let table = gid_table();
-    let attr = DeviceAttr::new(PkeyTable::of_process());
+    let attr = DeviceAttr::new();
     let survey = RefCell::new(Survey::default());
     let list = |kind: Kind| survey.borrow_mut().list(kind);
     let counters = || survey.borrow_mut().counters();
