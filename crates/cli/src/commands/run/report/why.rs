@@ -564,14 +564,14 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         .chain(report.refusals.iter().map(|r| (&r.ends, r.ns, r.process)))
         .find(|(ends, ns, _)| ends.is_opposite(&failure.ends) && *ns < failure.ns);
     let peer = failure.peer_process.as_deref().unwrap_or("unknown");
+    let partition = partition_of(report, failure);
     let cause = if let Some((_, _, process)) = failed_itself {
         format!(
             "the peer's queue pair, of {}, had failed itself before: look there first",
             report.process(process)
         )
-    } else if let Some(partition) = partition_of(report, failure) {
-        story.next.push(PARTITIONS.to_owned());
-        partition
+    } else if let Some(partition) = &partition {
+        partition.clone()
     } else {
         match (peer, heard, heard_ever) {
             ("stopped", ..) => is_stopped(
@@ -616,6 +616,7 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         false => cause,
     });
     story.next.push(match peer {
+        _ if partition.is_some() => PARTITIONS.to_owned(),
         "stopped" => go_on(failure.peer_pid.unwrap_or(0)),
         "gone" => "see how the peer ended; a side that is done should wait for the other before it leaves".to_owned(),
         "alive" | "own" | "own, not connected" | "own, in error" => {
@@ -630,7 +631,7 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
 
 /// What to do about two partitions.
 pub const PARTITIONS: &str = "give both sides a P_Key of one partition, one of them that of a full member (0x8000): \
-     pkey_index, RNIC_PKEYS; rnic devices shows the table";
+     pkey_index, RNIC_PKEYS; rnic devices -v shows the table";
 
 /// What one side of the connection dropped for its P_Key.
 fn partition_of(report: &Report, failure: &Failure) -> Option<String> {
