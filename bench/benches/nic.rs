@@ -47,6 +47,7 @@ fn completions(c: &mut Criterion) {
         src_qpn: 1,
         immediate: Immediate::None,
         grh: None,
+        pkey_index: 0,
         solicited: false,
     };
     let mut group = c.benchmark_group("completion queue");

@@ -231,6 +231,15 @@ programs!(
 // What there is to ask, and what a software NIC answers to it.
 programs!(queries, no_offloads);
 
+/// In more partitions than one.
+#[test]
+fn queries_in_partitions() {
+    if common::headers_available() {
+        let pkeys = [("RNIC_PKEYS", "0xffff,0x8001,0x7ffe")];
+        run_with("queries", &["-libverbs"], &pkeys);
+    }
+}
+
 /// What takes no packets is not counted by the port that it reaches, so all take packets here.
 #[test]
 fn counters() {

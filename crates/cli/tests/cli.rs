@@ -371,6 +371,7 @@ fn devices_as_json_and_as_text_agree() {
         (&port["port"], &port["state"]),
         (&1.into(), &"ACTIVE".into())
     );
+    assert_eq!(port["pkeys"], serde_json::json!([0xffff]));
     let gids = port["gids"].as_array().expect("a table");
     assert!(!gids.is_empty());
     let text = run(&["devices"]);
@@ -388,6 +389,27 @@ fn devices_as_json_and_as_text_agree() {
             "{row}"
         );
     }
+}
+
+/// With `--verbose`, beside the settings.
+#[test]
+fn devices_show_the_p_key_table() {
+    let devices = |more: &[&str]| {
+        let mut command = rnic();
+        command.arg("devices").args(more);
+        command.env("RNIC_PKEYS", "0xffff,0x0001");
+        command.output().expect("rnic starts")
+    };
+    let text = devices(&["-v"]);
+    expect_success(&text);
+    let text = stdout(&text);
+    for line in ["0            0xffff  full", "1            0x0001  limited"] {
+        assert!(text.lines().any(|is| is == line), "no {line:?} in {text}");
+    }
+    let value = devices(&["--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&value.stdout).expect("JSON");
+    let pkeys = &value["devices"][0]["ports"][0]["pkeys"];
+    assert_eq!(*pkeys, serde_json::json!([0xffff, 1]));
 }
 
 #[test]

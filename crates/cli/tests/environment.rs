@@ -37,6 +37,18 @@ fn values_that_mean_nothing_are_refused() {
 }
 
 #[test]
+fn a_p_key_table_that_makes_no_sense_is_refused() {
+    for value in ["0x8000", "0xffff,0xffff", "1,two", "0x10000"] {
+        let output = devices("RNIC_PKEYS", value);
+        assert_eq!(output.status.code(), Some(1), "{value}");
+        let said = stderr(&output);
+        let all = ["RNIC_PKEYS", value, "0x8001 to 0xffff"];
+        assert!(all.iter().all(|part| said.contains(part)), "{said}");
+    }
+    expect_success(&devices("RNIC_PKEYS", "0x8001,0x0002,7"));
+}
+
+#[test]
 fn a_capture_file_that_cannot_be_opened_is_named() {
     let output = devices("RNIC_PCAP", "/nonexistent/y");
     assert_eq!(output.status.code(), Some(1));

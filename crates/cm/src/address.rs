@@ -1,7 +1,7 @@
 //! Where packets come from and go to.
 
-use rnic_wire::Gid;
-use rnic_wire::cm::{Attribute, DEFAULT_PKEY, MAD_LEN, Mad, ReqPath};
+use rnic_wire::cm::{Attribute, MAD_LEN, Mad, ReqPath};
+use rnic_wire::{DEFAULT_PKEY, Gid};
 
 /// The hop limit that Linux uses.
 const HOP_LIMIT: u8 = 64;

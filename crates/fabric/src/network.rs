@@ -1,9 +1,8 @@
 //! The network: what becomes of a packet, and when it arrives.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
-use rnic_nic::Frame;
+use rnic_nic::{Frame, PortAddress};
 
 use rnic_wire::Opcode;
 
@@ -47,7 +46,7 @@ pub(crate) struct Network {
     impairments: Impairments,
     /// What becomes of certain packets, and how many of them there were.
     fates: Vec<(Marked, u64)>,
-    hosts: HashMap<IpAddr, usize>,
+    hosts: HashMap<PortAddress, usize>,
     links: Vec<Link>,
     /// How often a PSN of a flow was harmed.
     harmed: HashMap<(u32, u32, u8), u8>,
@@ -71,7 +70,9 @@ impl Network {
         Network {
             impairments: scenario.impairments.clone(),
             fates: scenario.fates.iter().map(|fate| (*fate, 0)).collect(),
-            hosts: addresses.map(|(host, at)| (host.address, at)).collect(),
+            hosts: addresses
+                .map(|(host, at)| (host.address.into(), at))
+                .collect(),
             links: (0..hosts * hosts)
                 .map(|_| Link {
                     last: 0,

@@ -153,6 +153,7 @@ impl Victim {
                     qkey: QKEY,
                     mtu,
                     pkey: 0xffff,
+                    pkey_index: 0,
                     sq_psn,
                 };
                 let mut ud = Ud::new();

@@ -44,5 +44,6 @@ pub use shm::cma::{CmaWindow, Whole, tail_of};
 pub use shm::detached::Detached;
 pub use shm::grants::{Grant, GrantName, Request};
 pub use shm::{Copies, Received, RingId};
+pub use staging::address::{Address, AddressVector, IbPath};
 pub use staging::path::{PathId, PathSpec};
 pub use xdp::{Ways, XdpSpec, XdpSpecError};

@@ -223,7 +223,8 @@ impl Rig {
         self.link.receive_while(now, 1, look, &mut |packet| {
             assert!(out.is_none(), "a train of one");
             let number = read_packet(packet.bytes, packet.dest_qpn);
-            out = Some((packet.src, packet.dst, number));
+            let [src, dst] = [packet.src, packet.dst].map(|a| a.ip().expect("by IP"));
+            out = Some((src, dst, number));
             ControlFlow::Continue(())
         });
         out

@@ -4,6 +4,7 @@
 use rnic_wire::PathMtu;
 
 use crate::addressing::gid_table::{GidEntry, active_mtu, device_guid};
+use crate::addressing::pkey_table::PkeyTable;
 
 /// The device's name.
 pub const DEVICE_NAME: &str = "rnic0";
@@ -72,6 +73,11 @@ impl DeviceAttr {
         reason = "there is nothing by default about them"
     )]
     pub fn new() -> DeviceAttr {
+        DeviceAttr::of(PkeyTable::of_process())
+    }
+
+    /// With that P_Key table.
+    pub(crate) fn of(pkeys: &PkeyTable) -> DeviceAttr {
         const BAD_PKEY_CNTR: u32 = 1 << 1;
         const BAD_QKEY_CNTR: u32 = 1 << 2;
         const CURR_QP_STATE_MOD: u32 = 1 << 7;
@@ -115,7 +121,7 @@ impl DeviceAttr {
             max_inline_data: MAX_INLINE,
             max_ah: MAX_AH,
             max_mcast_grp: MAX_MCAST_GRP,
-            max_pkeys: 1,
+            max_pkeys: pkeys.len(),
             phys_port_cnt: 1,
             local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
         }
@@ -155,13 +161,13 @@ pub struct PortAttr {
 }
 
 impl PortAttr {
-    pub(crate) fn new(table: &[GidEntry]) -> PortAttr {
+    pub(crate) fn new(table: &[GidEntry], pkeys: &PkeyTable) -> PortAttr {
         PortAttr {
             state: PortState::of(table),
             max_mtu: PathMtu::M4096,
             active_mtu: active_mtu(table),
             gid_tbl_len: GID_TABLE_LEN.max(table.last().map_or(0, |entry| entry.index + 1)),
-            pkey_tbl_len: 1,
+            pkey_tbl_len: pkeys.len(),
             max_msg_sz: MAX_MSG,
         }
     }

@@ -15,6 +15,7 @@ use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
 use crate::addressing::gid_table::{self, GidEntry};
+use crate::addressing::pkey_table::PkeyTable;
 
 /// The machine that a device is on.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,7 @@ struct Simulated {
     /// State of SplitMix64.
     random: AtomicU64,
     gids: Mutex<Vec<GidEntry>>,
+    pkeys: PkeyTable,
     guid: u64,
 }
 
@@ -58,8 +60,13 @@ impl Host {
         Host::default()
     }
 
-    /// A simulated one.
+    /// A simulated one, in the default partition alone.
     pub fn simulated(spec: &SimulatedHost) -> Host {
+        Host::simulated_in(spec, PkeyTable::default())
+    }
+
+    /// A simulated one, in these partitions.
+    pub fn simulated_in(spec: &SimulatedHost, pkeys: PkeyTable) -> Host {
         let row = |(index, addr): (usize, &IpAddr)| GidEntry {
             index: index as u32,
             gid: Gid::from(*addr),
@@ -76,6 +83,7 @@ impl Host {
                 now: AtomicU64::new(spec.now_ns),
                 random: AtomicU64::new(spec.seed),
                 gids: Mutex::new(spec.addresses.iter().enumerate().map(row).collect()),
+                pkeys,
                 guid: spec.seed | 2 << 56,
             })),
         }
@@ -149,6 +157,14 @@ impl Host {
         match &self.simulated {
             None => gid_table::gid_table(),
             Some(simulated) => simulated.gids.lock().clone(),
+        }
+    }
+
+    /// The P_Key table of the port.
+    pub fn pkeys(&self) -> &PkeyTable {
+        match &self.simulated {
+            None => PkeyTable::of_process(),
+            Some(simulated) => &simulated.pkeys,
         }
     }
 

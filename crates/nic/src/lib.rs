@@ -30,6 +30,7 @@ mod sync;
 
 pub use addressing::address::AhAttr;
 pub use addressing::gid_table::{GidEntry, device_guid, gid_table, netdev};
+pub use addressing::pkey_table::PkeyTable;
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use driving::{
     Waiting, forks_within, guard_forks, objects, port_counters, shards_by_default, shutdown, stats,
@@ -58,7 +59,8 @@ pub use sync::within::within;
 pub use observe::{MOST_FAILURES, refused_verb};
 pub use rnic_host::is_stopped;
 pub use rnic_link::{
-    FaultSpec, Frame, LinkCounters, SimulatedPort, SimulatedPortConfig, Wire, XdpSpec,
+    Address as PortAddress, FaultSpec, Frame, LinkCounters, SimulatedPort, SimulatedPortConfig,
+    Wire, XdpSpec,
 };
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,

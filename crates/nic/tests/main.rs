@@ -20,6 +20,7 @@ mod qp_handles;
 mod region;
 mod shard_growth;
 mod shards;
+mod simulated;
 mod spoofing;
 mod stopped_registry_holder;
 mod stranger;

@@ -167,6 +167,38 @@ fn refusals_in_words() {
     }
 }
 
+/// A card drops such packets, too, and the sender only ever knows that nobody answers.
+#[test]
+fn two_partitions_in_words() {
+    let trial = Trial::start_beside_others("two_partitions_in_words");
+    if !skip::have_programs("two_partitions_in_words", &["ib_send_lat"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let gid = place.gid("127.0.0.1").index.to_string();
+    let common = format!("-x {gid} -n 5 -p 18533 --pkey_index");
+    let both = format!(
+        "timeout 30 ib_send_lat {common} 1 >server.out & \
+         until grep -q ':4865 .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done; \
+         ib_send_lat {common} 0 127.0.0.1 >client.out; code=$?; kill $!; exit $code"
+    );
+    let mut command = place.command(place.rnic());
+    command.env("RNIC_PKEYS", "0xffff,0x8001");
+    command.args(["run", "--", "sh", "-c", &both]);
+    let finished = Process::spawn(command).wait(TIME);
+    expect(
+        &finished,
+        &[
+            "completed with status 12",
+            "cause: the peer, ib_send_lat",
+            "the P_Keys 0xffff of this side and 0x8001 of the peer are of two partitions",
+            "RNIC_PKEYS",
+        ],
+    );
+}
+
 #[test]
 fn a_refused_verb_is_the_reason_of_a_failure() {
     let trial = Trial::start_beside_others("a_refused_verb");

@@ -97,6 +97,11 @@ impl Completion {
         self.data().first_chunk().filter(|_| datagram)
     }
 
+    /// Index of the P_Key that a received datagram was sent to.
+    pub fn pkey_index(&self) -> u16 {
+        self.entry.pkey_index
+    }
+
     /// Who sent a received datagram: address and QP number.
     pub fn source(&self) -> Option<(IpAddr, u32)> {
         let header = self.header()?;

@@ -54,6 +54,13 @@ macro_rules! common_setters {
             self
         }
 
+        /// Index of its P_Key in the port's table ([`Context::pkeys`](crate::Context::pkeys)); 0 if
+        /// not set.
+        pub fn pkey_index(mut self, index: u16) -> Self {
+            self.settings.pkey_index = index;
+            self
+        }
+
         /// What peers may do through this queue pair, beside the rights of each region; everything
         /// if not set.
         pub fn access(mut self, access: Access) -> Self {
@@ -93,6 +100,7 @@ pub(crate) struct Settings {
     pub(crate) hop_limit: u8,
     pub(crate) psn: u32,
     pub(crate) qkey: u32,
+    pub(crate) pkey_index: u16,
 }
 
 impl Default for Settings {
@@ -112,6 +120,7 @@ impl Default for Settings {
             hop_limit: 64,
             psn: random_psn(),
             qkey: 0x1111_1111,
+            pkey_index: 0,
         }
     }
 }
@@ -128,6 +137,7 @@ impl Settings {
             port_num: 1,
             qp_access_flags: self.access,
             qkey: self.qkey,
+            pkey_index: self.pkey_index,
             ..QpAttr::default()
         };
         let always = [QpAttrMask::STATE, QpAttrMask::PKEY_INDEX, QpAttrMask::PORT];

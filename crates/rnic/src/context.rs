@@ -78,6 +78,12 @@ impl Context {
         Ok(self.raw.port_attr(port)?)
     }
 
+    /// The P_Key table of port 1, index 0 first (`ibv_query_pkey`): the partitions that the port
+    /// belongs to. `RNIC_PKEYS` sets it.
+    pub fn pkeys(&self) -> Vec<u16> {
+        self.raw.pkeys().all().to_vec()
+    }
+
     /// The addresses of this host (`ibv_query_gid_table`); every entry is RoCE v2.
     pub fn gid_table(&self) -> Vec<GidEntry> {
         self.raw.gid_table()

@@ -128,6 +128,11 @@ impl DatagramQueuePair {
     }
 
     /// A way that the connection manager found.
+    /// Index of its P_Key.
+    pub(crate) fn pkey_index(&self) -> u16 {
+        self.inner.qp.query().pkey_index
+    }
+
     pub(crate) fn create_ah(&self, attr: &AhAttr) -> Result<AddressHandle> {
         let ah = self.inner.pd().nic().create_ah(attr)?;
         Ok(AddressHandle { ah })

@@ -85,6 +85,9 @@ variables! {
     SHARDS("RNIC_SHARDS", "auto", |_| shards().map(drop)):
         "engines, for threads with completion queues of their own: 1 to 16, or `auto`",
         "(default): half of the cores, at most 8, but one with RNIC_XDP";
+    /// The P_Key table of the port.
+    PKEYS("RNIC_PKEYS", "0xffff", |_| pkeys().map(drop)):
+        "the port's P_Key table, from index 0 on: 0xffff,0x8001 (default: 0xffff alone)";
     /// Nothing is held back for speed.
     STRICT("RNIC_STRICT", "off", anything):
         "1: hold nothing back for speed: posts and ACKs leave at once, to debug with";
@@ -285,6 +288,44 @@ pub fn shards() -> Result<Option<usize>, Invalid> {
     number
         .map(Some)
         .ok_or_else(|| SHARDS.invalid(&text, format_args!("1 to {MAX_SHARDS} and auto")))
+}
+
+/// Most entries of a port's P_Key table, as of ConnectX adapters.
+pub const MAX_PKEYS: usize = 128;
+
+/// Gives the P_Key table of the port, index 0 first. It has one entry at least, each another one,
+/// and none names the partition 0, which does not exist (IBTA vol. 1, 10.9.1).
+///
+/// # Errors
+/// [`PKEYS`] is set to something else.
+pub fn pkeys() -> Result<Vec<u16>, Invalid> {
+    let Some(text) = PKEYS.text() else {
+        return Ok(vec![0xffff]);
+    };
+    let possible = || {
+        let all = "lists of different P_Keys (0x0001 to 0x7fff, 0x8001 to 0xffff)";
+        PKEYS.invalid(&text, format_args!("{all}, {MAX_PKEYS} at most"))
+    };
+    let mut pkeys = Vec::new();
+    for said in text.to_str().ok_or_else(possible)?.split(',') {
+        let pkey = number(said.trim()).filter(|pkey| pkey & 0x7fff != 0);
+        let pkey = pkey.filter(|pkey| !pkeys.contains(pkey) && pkeys.len() < MAX_PKEYS);
+        pkeys.push(pkey.ok_or_else(possible)?);
+    }
+    Ok(pkeys)
+}
+
+/// A decimal or, after `0x`, hexadecimal number of 16 bits.
+fn number(text: &str) -> Option<u16> {
+    let digits = |digits: &str, radix| {
+        // `from_str_radix` takes a sign, too.
+        let all = digits.bytes().all(|digit| digit.is_ascii_alphanumeric());
+        all.then(|| u16::from_str_radix(digits, radix).ok())?
+    };
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => digits(hex, 16),
+        None => digits(text, 10),
+    }
 }
 
 #[cfg(test)]

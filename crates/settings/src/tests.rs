@@ -46,6 +46,46 @@ fn what_the_environment_says_is_in_force() {
         let why = shards().expect_err("no number of engines").why;
         assert!(why.ends_with("is none of 1 to 16 and auto"), "{why}");
     }
+    assert_eq!(pkeys(), Ok(vec![0xffff]));
+    for (value, table) in [
+        ("0x8001", vec![0x8001]),
+        (
+            "0xffff, 0x8001,0x0001,0X7ffe",
+            vec![0xffff, 0x8001, 1, 0x7ffe],
+        ),
+        ("32769,1", vec![0x8001, 1]),
+    ] {
+        set(&PKEYS, value);
+        assert_eq!(pkeys(), Ok(table), "{value}");
+    }
+    let many: Vec<String> = (1..=129).map(|n| n.to_string()).collect();
+    set(&PKEYS, &many[..128].join(","));
+    assert_eq!(pkeys().map(|table| table.len()), Ok(128));
+    for value in [
+        "0",
+        "0x8000",
+        "0x10000",
+        "-1",
+        "+1",
+        "0x+1",
+        "",
+        "0xffff,",
+        ",",
+        "all",
+        "0x8001,0x8001",
+        &many.join(","),
+    ] {
+        set(&PKEYS, value);
+        // An empty variable is none.
+        assert_eq!(pkeys().is_ok(), value.is_empty(), "{value:?}");
+    }
+    set(&PKEYS, "0x8000");
+    let why = pkeys().expect_err("no P_Key").why;
+    assert!(
+        why.contains("is none of lists of different P_Keys"),
+        "{why}"
+    );
+
     for (value, on) in [("1", true), ("yes", true), ("0", false), ("off", false)] {
         set(&STRICT, value);
         assert_eq!(STRICT.is_on(), on);

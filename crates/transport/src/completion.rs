@@ -85,8 +85,10 @@ pub struct Completion {
     pub src_qpn: u32,
     /// Immediate data or invalidated key of a receive.
     pub immediate: Immediate,
-    /// The first 40 bytes of the receive are this network header (UD).
+    /// The first 40 bytes of the receive are this network header (UD); `None`: they mean nothing.
     pub grh: Option<NetworkHeader>,
+    /// The index of the P_Key that the datagram was sent to (UD).
+    pub pkey_index: u16,
     /// The completion may wake a waiter for solicited events: sender asked for it, or status is an
     /// error.
     pub solicited: bool,

@@ -82,6 +82,7 @@ pub(crate) fn failed_receive(
         src_qpn,
         immediate: Immediate::None,
         grh: None,
+        pkey_index: 0,
         solicited: true,
     }
 }

@@ -172,6 +172,7 @@ fn completion(wqe: &SendWqe, qpn: u32, status: Status, vendor_err: u32) -> Compl
         src_qpn: 0,
         immediate: Immediate::None,
         grh: None,
+        pkey_index: 0,
         solicited: status != Status::Success,
     }
 }

@@ -190,6 +190,7 @@ fn ud_attr(qpn: u32) -> UdAttr {
         qkey: 0x1111,
         mtu: MTU,
         pkey: 0xffff,
+        pkey_index: 0,
         sq_psn: Psn::new(0xff_fffe),
     }
 }

@@ -68,6 +68,8 @@ pub enum UdPrefix {
     V6(Grh),
     /// 20 bytes that mean nothing (zero here), then the IPv4 header.
     V4(Ipv4Header),
+    /// The packet had no network header: nothing that means anything (zeros here).
+    None,
 }
 
 impl UdPrefix {
@@ -94,6 +96,7 @@ impl UdPrefix {
     pub fn emit(&self, out: &mut [u8]) {
         match self {
             UdPrefix::V6(grh) => grh.emit(out),
+            UdPrefix::None => out[..Self::LEN].fill(0),
             UdPrefix::V4(header) => {
                 let (unused, rest) = out[..Self::LEN].split_at_mut(Self::LEN - Ipv4Header::LEN);
                 unused.fill(0);

@@ -30,6 +30,7 @@ mod mtu;
 mod opcode;
 mod packet;
 mod peer_ids;
+mod pkey;
 mod psn;
 mod usual;
 
@@ -44,6 +45,7 @@ pub use mtu::PathMtu;
 pub use opcode::{Opcode, Operation, Service};
 pub use packet::{Ext, MAX_HEADER_LEN, Packet, PacketError, Payload, emit, header_len, pad_len};
 pub use peer_ids::{FlowIds, Leeway, PeerIds};
+pub use pkey::{DEFAULT_PKEY, is_full_member, is_valid_pkey, pkeys_match};
 pub use psn::Psn;
 pub use usual::Usual;
 

@@ -37,7 +37,7 @@ pub fn work_completion(completion: &Completion) -> ibv_wc {
         qp_num: completion.qpn,
         src_qp: completion.src_qpn,
         wc_flags,
-        pkey_index: 0,
+        pkey_index: completion.pkey_index,
         slid: 0,
         sl: service_level(completion),
         dlid_path_bits: 0,

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rnic_nic::{DEVICE_NAME, GidEntry, PortState, device_guid, gid_table, netdev, port_counters};
+use rnic_nic::{
+    DEVICE_NAME, GidEntry, PkeyTable, PortState, device_guid, gid_table, netdev, port_counters,
+};
 
 use crate::export::seam::{self, NULL, Refusal, Result, Verb};
 use crate::export::symbols::export;
@@ -138,9 +140,14 @@ fn port_files(port: &str, gids: &[GidEntry], files: &mut Vec<File>) {
         ("sm_lid", "0x0\n"),
         ("sm_sl", "0\n"),
         ("cap_mask", "0x04010000\n"),
-        ("pkeys/0", "0xffff\n"),
     ] {
         files.push((format!("{port}/{name}"), value.into()));
+    }
+    for (index, pkey) in PkeyTable::of_process().all().iter().enumerate() {
+        files.push((
+            format!("{port}/pkeys/{index}"),
+            format!("{pkey:#06x}\n").into(),
+        ));
     }
     // What they count, processes of the device see (`hooks::live`).
     for counter in COUNTERS {

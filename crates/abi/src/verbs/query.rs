@@ -3,17 +3,13 @@
 use core::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rnic_nic::{Context, GidEntry, MAX_CQ_PERIOD, PortAttr, PortState};
+use rnic_nic::{Context, GidEntry, MAX_CQ_PERIOD, PortAttr, PortState, port_counters};
 
 use crate::c::*;
 use crate::convert::strings::set_text;
 use crate::export::seam::{EINVAL, EOPNOTSUPP, NULL, Refusal, Result, Verb};
 use crate::export::symbols::export;
 use crate::handles::context::nic;
-
-/// P_Key of index 0: the default partition, full member. Big-endian like all the API's P_Keys, so a
-/// palindrome helps.
-const DEFAULT_PKEY: u16 = 0xffff;
 
 /// Completion timestamps count nanoseconds of CLOCK_MONOTONIC: a clock of 1 000 000 kHz.
 const CORE_CLOCK_KHZ: u64 = 1_000_000;
@@ -34,6 +30,11 @@ unsafe fn copy_out<T: Copy>(value: &T, to: *mut T, len: usize) {
 
 fn int(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+/// A counter that stays at its greatest value, as those of a port do.
+fn saturated(count: u64) -> u32 {
+    count.try_into().unwrap_or(u32::MAX)
 }
 
 fn device_attr(context: &Context) -> ibv_device_attr {
@@ -176,6 +177,9 @@ fn port_attr(context: &Context, port: u8) -> Result<ibv_port_attr> {
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = nic.max_msg_sz;
     attr.pkey_tbl_len = nic.pkey_tbl_len;
+    let counted = port_counters();
+    attr.bad_pkey_cntr = saturated(counted.drops.bad_pkey);
+    attr.qkey_viol_cntr = saturated(counted.qps.qkey_violations);
     attr.max_vl_num = 1;
     attr.active_width = WIDTH_4X;
     attr.active_speed = SPEED_EDR;
@@ -418,13 +422,16 @@ unsafe extern "C" fn query_pkey(
 ) -> c_int {
     Verb("ibv_query_pkey").number(|| {
         // SAFETY: a context of ours, or NULL.
-        let attr = port_of(unsafe { nic(context) }?, u32::from(port))?;
-        PKEYS.row(i64::from(index), u32::from(attr.pkey_tbl_len), String::new)?;
+        let nic = unsafe { nic(context) }?;
+        port_of(nic, u32::from(port))?;
+        let table = nic.pkeys();
+        let row = PKEYS.row(i64::from(index), table.len().into(), String::new)?;
         if pkey.is_null() {
             return Err(NULL);
         }
+        let found = table.all()[row as usize];
         // SAFETY: the caller's variable.
-        unsafe { *pkey = DEFAULT_PKEY.to_be() };
+        unsafe { *pkey = found.to_be() };
         Ok(0)
     })
 }
@@ -432,14 +439,16 @@ unsafe extern "C" fn query_pkey(
 unsafe extern "C" fn get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
     Verb("ibv_get_pkey_index").number(|| {
         // SAFETY: a context of ours, or NULL.
-        port_of(unsafe { nic(context) }?, u32::from(port))?;
+        let nic = unsafe { nic(context) }?;
+        port_of(nic, u32::from(port))?;
         let pkey = u16::from_be(pkey);
-        if pkey != DEFAULT_PKEY {
-            return Err(EINVAL.because(format!(
-                "P_Key {pkey:#06x} is not in the table, {DEFAULT_PKEY:#06x} is"
-            )));
-        }
-        Ok(0)
+        let index = nic.pkeys().index_of(pkey).ok_or_else(|| {
+            EINVAL.because(format!(
+                "P_Key {pkey:#06x} is not in the table {} (RNIC_PKEYS)",
+                nic.pkeys()
+            ))
+        })?;
+        Ok(c_int::from(index))
     })
 }
 

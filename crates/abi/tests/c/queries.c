@@ -32,7 +32,7 @@ static void port(void)
 {
 	struct ibv_port_attr attr = port_of_size(sizeof(attr));
 	CHECK(attr.state == IBV_PORT_ACTIVE && attr.link_layer == IBV_LINK_LAYER_ETHERNET);
-	CHECK(attr.flags & IBV_QPF_GRH_REQUIRED && attr.pkey_tbl_len == 1 && attr.gid_tbl_len >= 1);
+	CHECK(attr.flags & IBV_QPF_GRH_REQUIRED && attr.gid_tbl_len >= 1);
 	const size_t sizes[] = { 48, 52, 56, 64, 150 };
 	for (int i = 0; i < 5; i++) {
 		struct ibv_port_attr other = port_of_size(sizes[i]);
@@ -112,10 +112,47 @@ static void gids(void)
 
 static void pkeys(void)
 {
+	/* RNIC_PKEYS=0xffff,0x8001,0x7ffe of the second run. */
+	static const uint16_t table[] = { 0xffff, 0x8001, 0x7ffe };
+	int rows = getenv("RNIC_PKEYS") ? 3 : 1;
+	struct ibv_port_attr port;
+	struct ibv_device_attr device;
+	CHECK(!ibv_query_port(context, 1, &port) && port.pkey_tbl_len == rows && port.bad_pkey_cntr == 0);
+	CHECK(!ibv_query_device(context, &device) && device.max_pkeys == rows);
 	uint16_t pkey;
-	CHECK(!ibv_query_pkey(context, 1, 0, &pkey) && ntohs(pkey) == 0xffff);
-	CHECK(ibv_query_pkey(context, 1, 1, &pkey) == -1 && ibv_query_pkey(context, 1, -1, &pkey) == -1);
-	CHECK(ibv_get_pkey_index(context, 1, htons(0xffff)) == 0 && ibv_get_pkey_index(context, 1, htons(0x1234)) == -1);
+	for (int i = 0; i < 3; i++) {
+		char name[64], text[64], line[64];
+		snprintf(name, sizeof(name), "ports/1/pkeys/%d", i);
+		snprintf(line, sizeof(line), "%#06x", table[i]);
+		int there = i < rows;
+		CHECK(ibv_query_pkey(context, 1, i, &pkey) == (there ? 0 : -1) && (!there || ntohs(pkey) == table[i]));
+		CHECK(ibv_get_pkey_index(context, 1, htons(table[i])) == (there ? i : -1));
+		int length = ibv_read_sysfs_file(context->device->ibdev_path, name, text, sizeof(text));
+		CHECK(there ? length > 0 && !strcmp(text, line) : length == -1);
+	}
+	CHECK(ibv_query_pkey(context, 1, rows, &pkey) == -1 && ibv_query_pkey(context, 1, -1, &pkey) == -1);
+	CHECK(ibv_query_pkey(context, 2, 0, &pkey) == -1 && ibv_get_pkey_index(context, 2, htons(0xffff)) == -1);
+	/* The membership counts. */
+	CHECK(ibv_get_pkey_index(context, 1, htons(0x1234)) == -1 && ibv_get_pkey_index(context, 1, htons(0x7fff)) == -1);
+}
+
+static void pkey_of_a_queue_pair(void)
+{
+	int rows = getenv("RNIC_PKEYS") ? 3 : 1;
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	CHECK(pd);
+	struct side side = make_side(pd, NULL);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	CHECK(!ibv_modify_qp(side.qp, &attr, IBV_QP_STATE));
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .pkey_index = rows, .port_num = 1 };
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	CHECK(ibv_modify_qp(side.qp, &attr, mask) == EINVAL);
+	attr.pkey_index = rows - 1;
+	CHECK(!ibv_modify_qp(side.qp, &attr, mask));
+	struct ibv_qp_init_attr init;
+	CHECK(!ibv_query_qp(side.qp, &attr, IBV_QP_PKEY_INDEX, &init) && attr.pkey_index == rows - 1);
+	destroy_side(&side);
+	CHECK(!ibv_dealloc_pd(pd));
 }
 
 static void queue_pair(void)
@@ -146,6 +183,7 @@ int main(void)
 	device();
 	gids();
 	pkeys();
+	pkey_of_a_queue_pair();
 	queue_pair();
 	char text[64];
 	CHECK(!strcmp(ibv_get_sysfs_path(), "/sys"));

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use rnic::{Context, GidEntry, PathMtu, PortState};
+use rnic_nic::PkeyTable;
 use serde::Serialize;
 
 use crate::platform::failure::{Failure, Result};
@@ -45,6 +46,8 @@ struct Port {
     /// Why the port is not active.
     problem: Option<String>,
     gids: Vec<Gid>,
+    /// Index 0 first.
+    pkeys: Vec<u16>,
 }
 
 #[derive(Debug, Serialize)]
@@ -118,6 +121,7 @@ fn look() -> (Listing, Option<Failure>) {
                     active_mtu: active_mtu.bytes(),
                     problem: failure.as_ref().map(ToString::to_string),
                     gids: table.iter().map(gid).collect(),
+                    pkeys: PkeyTable::of_process().all().to_vec(),
                 }],
             })
             .collect(),
@@ -187,6 +191,21 @@ fn print(listing: &Listing) {
     }
 }
 
+/// The P_Key table of each port, as programs name its entries.
+fn print_pkeys(listing: &Listing) {
+    crate::say!();
+    crate::say!("P_KEY INDEX  P_KEY   MEMBERSHIP");
+    for port in listing.devices.iter().flat_map(|device| &device.ports) {
+        for (index, pkey) in port.pkeys.iter().enumerate() {
+            let membership = match rnic_wire::is_full_member(*pkey) {
+                true => "full",
+                false => "limited",
+            };
+            crate::say!("{index:<11}  {pkey:#06x}  {membership}");
+        }
+    }
+}
+
 pub fn main(args: Args) -> Result<()> {
     let (mut listing, failure) = look();
     listing.settings = args.verbose.then(settings::in_force);
@@ -197,6 +216,7 @@ pub fn main(args: Args) -> Result<()> {
     } else {
         print(&listing);
         if let Some(settings) = &listing.settings {
+            print_pkeys(&listing);
             settings::print(settings);
         }
     }

@@ -27,6 +27,28 @@ const FLOORS: &[&[&str]] = &[
     &["cli"],
 ];
 
+/// Where the device itself means an IP address: all else of it has a link's address, and looks at
+/// nothing in it.
+const NAMES_IP_ADDRESSES: &[&str] = &[
+    // An address vector becomes an address; the GID table of a RoCE port; IP multicast groups.
+    "addressing/address.rs",
+    "addressing/gid_table.rs",
+    "addressing/group.rs",
+    "engine/tables/multicast.rs",
+    // The addresses of a simulated host.
+    "host.rs",
+    // The network header of a datagram.
+    "objects/ah.rs",
+    // rdma_cm's addresses.
+    "engine/services/cm/entry.rs",
+    "engine/services/cm/event_translation.rs",
+    "engine/services/cm/listeners.rs",
+    "engine/services/cm/qp1.rs",
+    "engine/services/cm/resolve.rs",
+    "engine/services/resources/record.rs",
+    "observe/cm.rs",
+];
+
 /// The crates that need no operating system.
 const BARE: [&str; 3] = ["wire", "transport", "cm"];
 
@@ -133,6 +155,29 @@ fn a_crate_uses_lower_floors_alone() {
             assert!(below < own, "{name} uses {used}, which is not below it");
         }
     }
+}
+
+#[test]
+fn few_files_of_the_device_know_of_ip_addresses() {
+    let source = repository().join("crates/nic/src");
+    let mut folders = vec![source.clone()];
+    let mut found = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with("tests.rs") {
+                let text = fs::read_to_string(&path).expect("a file");
+                if text.contains("IpAddr") {
+                    let name = path.strip_prefix(&source).expect("below it");
+                    found.insert(name.to_string_lossy().into_owned());
+                }
+            }
+        }
+    }
+    let known = NAMES_IP_ADDRESSES.iter().map(|name| (*name).to_owned());
+    assert_eq!(found, known.collect());
 }
 
 /// The compiler does the rest: without the standard library there are no clocks, files or sockets.

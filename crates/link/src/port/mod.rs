@@ -15,6 +15,7 @@ mod one_sided;
 mod processes;
 mod simulated;
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub use simulated::{Frame, SimulatedPort, SimulatedPortConfig, Wire};
 use crate::roce::{Look, QuickPoll, RoceLink};
 use crate::shm::Deliver;
 use crate::staging::path::{PathId, PathSpec};
-use crate::{LinkCounters, LinkError, Ways};
+use crate::{AddressVector, LinkCounters, LinkError, Ways};
 
 /// Whatever carries the device's packets. Not `Sync`: the engine's lock guards it.
 #[allow(
@@ -60,6 +61,14 @@ impl From<SimulatedPort> for Port {
     }
 }
 
+/// What a RoCEv2 port goes by.
+fn by_ip(to: &AddressVector) -> io::Result<&PathSpec> {
+    match to {
+        AddressVector::RoceV2(spec) => Ok(spec),
+        AddressVector::Ib(_) => Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
+    }
+}
+
 /// Only the host's port.
 impl Port {
     #[inline]
@@ -82,8 +91,14 @@ impl Port {
 /// Paths: see [`RoceLink`]'s methods of the same names for the details of its kind.
 impl Port {
     /// Sets up (or finds again) a path; counted, give it back with `release_path`.
-    pub fn path(&mut self, spec: &PathSpec) -> Result<PathId, LinkError> {
-        either!(self, port => port.path(spec))
+    ///
+    /// # Errors
+    /// There is none, or it is none of this kind of port.
+    pub fn path(&mut self, to: &AddressVector) -> Result<PathId, LinkError> {
+        match self {
+            Port::Roce(link) => link.path(by_ip(to).map_err(LinkError::io("set up a path"))?),
+            Port::Simulated(port) => port.path(to),
+        }
     }
 
     /// Gives a path back.
@@ -121,20 +136,35 @@ impl Port {
         self.roce().is_some_and(|link| link.is_local(path))
     }
 
+    /// The LID of an InfiniBand port, by which others reach it without a GRH.
+    pub fn lid(&self) -> Option<u16> {
+        match self {
+            Port::Roce(_) => None,
+            Port::Simulated(port) => port.lid(),
+        }
+    }
+
     /// A way leads to the peer.
     ///
     /// # Errors
     /// There is none, or the system is [short](crate::shortage) of something.
-    pub fn has_way(&self, spec: &PathSpec) -> std::io::Result<()> {
-        either!(self, port => port.has_way(spec))
+    pub fn has_way(&self, to: &AddressVector) -> io::Result<()> {
+        match self {
+            Port::Roce(link) => link.has_way(by_ip(to)?),
+            Port::Simulated(port) => port.has_way(to),
+        }
     }
 
     /// The way to the peer takes IP packets of `len` bytes, as far as is known.
     ///
     /// # Errors
     /// The longest that it takes, bytes.
-    pub fn takes(&self, spec: &PathSpec, len: u32) -> Result<(), u32> {
-        either!(self, port => port.takes(spec, len))
+    pub fn takes(&self, to: &AddressVector, len: u32) -> Result<(), u32> {
+        match self {
+            // What is not by IP has no way that could be too short.
+            Port::Roce(link) => by_ip(to).map_or(Ok(()), |spec| link.takes(spec, len)),
+            Port::Simulated(port) => port.takes(len),
+        }
     }
 }
 
@@ -228,11 +258,11 @@ impl Port {
 
 /// Packets that arrive.
 impl Port {
-    /// Joins a multicast group on an interface.
+    /// Joins an IP multicast group on an interface.
     ///
     /// # Errors
     /// No such interface, or too many groups.
-    pub fn join(&mut self, group: IpAddr, ifindex: u32) -> std::io::Result<()> {
+    pub fn join(&mut self, group: IpAddr, ifindex: u32) -> io::Result<()> {
         either!(self, port => port.join(group, ifindex))
     }
 

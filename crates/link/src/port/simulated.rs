@@ -13,7 +13,7 @@ mod membership;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rnic_host::MULTICAST_QPN;
@@ -22,8 +22,8 @@ use rnic_wire::ICRC_LEN;
 
 use crate::roce::QuickPoll;
 use crate::shm::{Deliver, Received};
-use crate::staging::path::{PathId, PathSpec};
-use crate::{LinkCounters, LinkError};
+use crate::staging::path::PathId;
+use crate::{Address, AddressVector, LinkCounters, LinkError};
 
 use membership::Recipients;
 pub(super) use membership::SimulatedMembership;
@@ -33,15 +33,20 @@ const MOST_STAGED: usize = 64;
 /// Buffers that are kept for later packets.
 const MOST_SPARE: usize = 256;
 
+/// Where packets of a path go that is none: LID 0 is nobody's.
+const NOWHERE: Address = Address::Ib { lid: 0 };
+
 /// A packet on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Source address.
-    pub src: IpAddr,
+    pub src: Address,
     /// Destination address.
-    pub dst: IpAddr,
+    pub dst: Address,
     /// UDP source port, as a network may hash it.
     pub src_port: u16,
+    /// Service level, of an InfiniBand subnet.
+    pub sl: u8,
     /// TOS or traffic class.
     pub traffic_class: u8,
     /// TTL or hop limit; 0: the system's default.
@@ -65,6 +70,8 @@ impl Frame {
 pub struct SimulatedPortConfig {
     /// The host's addresses: a packet for another one is not taken in.
     pub addresses: Vec<IpAddr>,
+    /// The port is one of an InfiniBand subnet, too, where this is its LID.
+    pub lid: Option<u16>,
     /// First QPN range ([`QpnRange::of`]); more follow it.
     pub first_range: u32,
     /// The longest IP packet that leaves, bytes; 0: any.
@@ -79,6 +86,7 @@ impl Default for SimulatedPortConfig {
     fn default() -> SimulatedPortConfig {
         SimulatedPortConfig {
             addresses: Vec::new(),
+            lid: None,
             first_range: 1,
             mtu: 0,
             receive_buffer: 8 << 20,
@@ -184,7 +192,7 @@ impl Wire {
 
 #[derive(Debug)]
 struct Path {
-    spec: PathSpec,
+    spec: AddressVector,
     users: usize,
 }
 
@@ -274,7 +282,11 @@ impl SimulatedPort {
         Ok(range)
     }
 
-    pub(super) fn path(&mut self, spec: &PathSpec) -> Result<PathId, LinkError> {
+    pub(super) fn lid(&self) -> Option<u16> {
+        self.config.lid
+    }
+
+    pub(super) fn path(&mut self, spec: &AddressVector) -> Result<PathId, LinkError> {
         let key = spec.key();
         let same = |path: &Option<Path>| path.as_ref().is_some_and(|path| path.spec == key);
         let place = match self.paths.iter().position(|(_, path)| same(path)) {
@@ -321,26 +333,32 @@ impl SimulatedPort {
     }
 
     #[inline]
-    fn spec(&self, id: PathId) -> Option<&PathSpec> {
+    fn spec(&self, id: PathId) -> Option<&AddressVector> {
         let (generation, path) = self.paths.get(id.place())?;
         let path = path.as_ref().filter(|_| *generation == id.generation());
         path.map(|path| &path.spec)
     }
 
     pub(super) fn is_of_this_host(&self, id: PathId) -> bool {
-        self.spec(id)
-            .is_some_and(|spec| self.config.addresses.contains(&spec.remote))
+        self.spec(id).is_some_and(|spec| self.is_own(spec.remote()))
     }
 
     pub(super) fn batch_bytes(&self, _: PathId, len: usize) -> Option<usize> {
         Some(MOST_STAGED * len)
     }
 
-    pub(super) fn has_way(&self, _: &PathSpec) -> io::Result<()> {
+    fn is_own(&self, address: Address) -> bool {
+        match address {
+            Address::RoceV2(ip) => self.config.addresses.contains(&ip),
+            Address::Ib { lid } => self.config.lid == Some(lid),
+        }
+    }
+
+    pub(super) fn has_way(&self, _: &AddressVector) -> io::Result<()> {
         Ok(())
     }
 
-    pub(super) fn takes(&self, _: &PathSpec, len: u32) -> Result<(), u32> {
+    pub(super) fn takes(&self, len: u32) -> Result<(), u32> {
         match self.config.mtu {
             0 => Ok(()),
             mtu if len <= mtu => Ok(()),
@@ -361,28 +379,41 @@ impl SimulatedPort {
         let mut bytes = queues.spare.pop().unwrap_or_default();
         drop(queues);
         bytes.resize(len, 0);
-        // What leads nowhere has no address, and is lost.
-        let nowhere = PathSpec {
-            local: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            scope_id: 0,
-            remote: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            dest_qpn: 0,
-            traffic_class: 0,
-            hop_limit: 0,
-        };
-        let spec = self.spec(id).copied().unwrap_or(nowhere);
-        let src_port = match &self.membership {
+        let src_port = |dest_qpn: u32| match &self.membership {
             Some(membership) => membership.src_port(),
-            None => 0xc000 | (spec.dest_qpn >> 12) as u16 & 0x3fff,
+            None => 0xc000 | (dest_qpn >> 12) as u16 & 0x3fff,
         };
-        self.staged.push(Frame {
-            src: spec.local,
-            dst: spec.remote,
-            src_port,
-            traffic_class: spec.traffic_class,
-            hop_limit: spec.hop_limit,
-            bytes,
-        });
+        let frame = match self.spec(id) {
+            Some(AddressVector::RoceV2(spec)) => Frame {
+                src: spec.local.into(),
+                dst: spec.remote.into(),
+                src_port: src_port(spec.dest_qpn),
+                sl: 0,
+                traffic_class: spec.traffic_class,
+                hop_limit: spec.hop_limit,
+                bytes,
+            },
+            Some(spec @ AddressVector::Ib(path)) => Frame {
+                src: spec.local(),
+                dst: spec.remote(),
+                src_port: 0,
+                sl: path.sl,
+                traffic_class: 0,
+                hop_limit: 0,
+                bytes,
+            },
+            // What leads nowhere has no address, and is lost.
+            None => Frame {
+                src: NOWHERE,
+                dst: NOWHERE,
+                src_port: 0,
+                sl: 0,
+                traffic_class: 0,
+                hop_limit: 0,
+                bytes,
+            },
+        };
+        self.staged.push(frame);
         self.staged.last_mut().map(|frame| &mut frame.bytes[..])
     }
 
@@ -430,14 +461,11 @@ impl SimulatedPort {
         }
         self.counters.tx_syscalls += 1;
         let mut queues = self.wire.queues();
-        let headers = |frame: &Frame| match frame.dst {
-            IpAddr::V4(_) => 20 + 8,
-            IpAddr::V6(_) => 40 + 8,
-        };
+        let headers = |frame: &Frame| frame.dst.header_len() as usize;
         for frame in self.staged.drain(..) {
             let len = frame.bytes.len() + ICRC_LEN;
             let too_long = self.config.mtu != 0 && len + headers(&frame) > self.config.mtu as usize;
-            if frame.dst.is_unspecified() || too_long {
+            if frame.dst == NOWHERE || too_long {
                 self.counters.tx_errors += 1;
                 queues.put_by(frame.bytes);
                 continue;

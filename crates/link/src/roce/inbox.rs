@@ -225,8 +225,8 @@ impl Inbox {
                 }
                 Some(qpn) if checked || sender.check(packet, train.ids, number, now_ms).is_ok() => {
                     let taken = deliver(&Received {
-                        src: flow.src,
-                        dst: flow.dst,
+                        src: flow.src.into(),
+                        dst: flow.dst.into(),
                         src_port: flow.src_port,
                         bytes: &packet[..packet.len() - ICRC_LEN],
                         detached: None,

@@ -24,7 +24,7 @@
 use std::io;
 use std::sync::atomic::AtomicU64;
 
-use rnic_wire::PathMtu;
+use rnic_wire::{PathMtu, pkeys_match};
 
 use super::claim::{self, Claim, Word};
 use rnic_sys::Fd;
@@ -48,6 +48,8 @@ pub struct Request {
     pub name: GrantName,
     /// The path MTU of the queue pair that asks.
     pub mtu: PathMtu,
+    /// Its P_Key.
+    pub pkey: u16,
     /// Where it begins.
     pub va: u64,
     /// Bytes.
@@ -63,6 +65,7 @@ impl Request {
             key: 0,
         },
         mtu: PathMtu::M256,
+        pkey: 0,
         va: 0,
         len: 0,
     };
@@ -75,6 +78,8 @@ pub struct Grant {
     pub name: GrantName,
     /// The path MTU of the queue pair that grants it.
     pub mtu: PathMtu,
+    /// Its P_Key.
+    pub pkey: u16,
     /// Address by which requests name the first byte.
     pub iova: u64,
     /// Where that is in the process that grants.
@@ -100,10 +105,12 @@ impl Grant {
         (inside && allowed && self.takes(request)).then_some(at)
     }
 
-    /// Both ends cut it into the same packets: none would be refused for its length (IBTA vol. 1,
-    /// 9.7.4.1.6, 9.8.2.2.3).
+    /// No packet of it would be dropped for its P_Key, nor refused for its length, as both ends cut
+    /// it into the same ones (IBTA vol. 1, 10.9.3; 9.7.4.1.6, 9.8.2.2.3).
     fn takes(&self, request: &Request) -> bool {
-        self.mtu == request.mtu || request.len <= self.mtu.min(request.mtu).bytes() as u64
+        let alike =
+            self.mtu == request.mtu || request.len <= self.mtu.min(request.mtu).bytes() as u64;
+        alike && pkeys_match(self.pkey, request.pkey)
     }
 }
 
@@ -138,8 +145,9 @@ const QPNS: usize = 8;
 const IOVA: usize = 16;
 const BASE: usize = 24;
 const BYTES: usize = 32;
-/// The code of a path MTU.
+/// The code of a path MTU, and a P_Key.
 const MTU: usize = 40;
+const PKEY_SHIFT: u32 = 32;
 /// In the tag, above the key.
 const READ: u64 = 1 << 32;
 const WRITE: u64 = 1 << 33;
@@ -316,7 +324,10 @@ impl GrantTable {
             (self.entry(place, IOVA), grant.iova),
             (self.entry(place, BASE), grant.base),
             (self.entry(place, BYTES), grant.len),
-            (self.entry(place, MTU), u64::from(grant.mtu.to_ibv())),
+            (
+                self.entry(place, MTU),
+                u64::from(grant.mtu.to_ibv()) | u64::from(grant.pkey) << PKEY_SHIFT,
+            ),
         ];
         write_grant(self.entry(place, TAG), tag, words);
     }
@@ -357,7 +368,8 @@ impl GrantTable {
                 read_grant(self.entry(at, TAG), is_it, words)?;
             let grant = Grant {
                 name: *name,
-                mtu: PathMtu::from_ibv(u32::try_from(mtu).ok()?)?,
+                mtu: PathMtu::from_ibv(mtu as u32)?,
+                pkey: (mtu >> PKEY_SHIFT) as u16,
                 iova,
                 base,
                 len: bytes,

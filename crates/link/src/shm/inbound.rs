@@ -541,8 +541,8 @@ impl Inbound {
                     };
                     if owns(dest_qpn) {
                         let received = Received {
-                            src: flow.src,
-                            dst: flow.dst,
+                            src: flow.src.into(),
+                            dst: flow.dst.into(),
                             src_port: 0,
                             bytes,
                             detached,

@@ -159,7 +159,7 @@ pub fn receive(link: &mut RoceLink, start: Instant, count: usize, quiet: Duratio
                 QP1 => read_mad(packet.bytes),
                 qpn => read_packet(packet.bytes, qpn),
             };
-            let key = (packet.src, packet.dest_qpn);
+            let key = (packet.src.ip().expect("by IP"), packet.dest_qpn);
             *arrived.entry(key).or_default().entry(number).or_default() += 1;
         });
         link.maintain(now_ns(start));

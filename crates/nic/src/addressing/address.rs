@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rnic_link::PathSpec;
+use rnic_link::{Address, AddressVector, IbPath, PathSpec};
 use rnic_wire::Gid;
 
 use crate::addressing::gid_table::GidEntry;
@@ -26,13 +26,17 @@ pub struct AhAttr {
     pub port_num: u8,
 }
 
-/// Turns an address vector into the two ends of a path, or says why there is none.
-pub(crate) fn path_spec(
+/// Turns an address vector into what leads to the peer, or says why nothing does. `lid`: the port's.
+pub(crate) fn address_vector(
     verb: &'static str,
     attr: &AhAttr,
     dest_qpn: u32,
     table: &[GidEntry],
-) -> Result<PathSpec> {
+    lid: Option<u16>,
+) -> Result<AddressVector> {
+    if let Some(local_lid) = lid.filter(|_| !attr.is_global) {
+        return by_lid(verb, attr, local_lid);
+    }
     if !attr.is_global {
         return Err(Error::invalid(
             verb,
@@ -70,7 +74,7 @@ pub(crate) fn path_spec(
             ),
         ));
     }
-    Ok(PathSpec {
+    let spec = PathSpec {
         local: source.addr,
         scope_id: if remote.is_multicast() && remote.is_ipv6() {
             source.ifindex
@@ -81,18 +85,26 @@ pub(crate) fn path_spec(
         dest_qpn,
         traffic_class: attr.traffic_class,
         hop_limit: attr.hop_limit,
-    })
+    };
+    Ok(spec.into())
 }
 
-/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload,
-/// which the XRCETH adds to.
-const HEADROOM_V4: u32 = 20 + 8 + 12 + 16 + 4 + 4;
-const HEADROOM_V6: u32 = 40 + 8 + 12 + 16 + 4 + 4;
+fn by_lid(verb: &'static str, attr: &AhAttr, local_lid: u16) -> Result<AddressVector> {
+    if attr.dlid == 0 {
+        return Err(Error::invalid(verb, "the destination LID is 0"));
+    }
+    Ok(AddressVector::Ib(IbPath {
+        local_lid,
+        remote_lid: attr.dlid,
+        sl: attr.sl & 0xf,
+    }))
+}
+
+/// Bytes of BTH, RETH, immediate data and ICRC in front of and behind a full payload, which the
+/// XRCETH adds to.
+const HEADROOM: u32 = 12 + 16 + 4 + 4;
 
 /// The most bytes of a full packet beside its payload.
-pub(crate) fn headroom(remote: IpAddr) -> u32 {
-    match remote {
-        IpAddr::V4(_) => HEADROOM_V4,
-        IpAddr::V6(_) => HEADROOM_V6,
-    }
+pub(crate) fn headroom(remote: &Address) -> u32 {
+    remote.header_len() + HEADROOM
 }

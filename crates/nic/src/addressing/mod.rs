@@ -3,3 +3,4 @@
 pub(crate) mod address;
 pub(crate) mod gid_table;
 pub(crate) mod group;
+pub(crate) mod pkey_table;

@@ -313,9 +313,10 @@ impl Id {
     pub fn resolve_route(&self, _timeout_ms: u32) -> Result<()> {
         const VERB: &str = "rdma_resolve_route";
         self.with(VERB, |cm, key, _| {
+            let pkeys = cm.host.pkeys().clone();
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::AddrResolved])?;
-            entry.path = resolve::path_record(entry);
+            entry.path = resolve::path_record(entry, &pkeys);
             entry.state = State::RouteResolved;
             cm.post(Waiting::new(key, EventKind::RouteResolved));
             Ok(())
@@ -330,7 +331,8 @@ impl Id {
         const VERB: &str = "rdma_query_route";
         self.with(VERB, |cm, key, _| {
             let guid = cm.endpoint.config().guid;
-            Ok(Route::of(cm.entry(VERB, key)?, guid))
+            let pkeys = cm.host.pkeys().clone();
+            Ok(Route::of(cm.entry(VERB, key)?, guid, &pkeys))
         })
     }
 

@@ -58,6 +58,7 @@ impl Shards {
         let wanted = rnic_settings::shards().map_err(|e| failed(e.into()))?;
         let wanted = wanted.unwrap_or(most);
         rnic_settings::wait().map_err(|e| failed(e.into()))?;
+        rnic_settings::pkeys().map_err(|e| failed(e.into()))?;
         let engine = Engine::open(&config).map_err(failed)?;
         let first = enter(engine)?;
         let shards = Shards {

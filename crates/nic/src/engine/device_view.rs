@@ -106,6 +106,7 @@ impl DeviceView<'_> {
                 key: part.rkey,
             },
             mtu: part.mtu,
+            pkey: self.fast.pkey(),
             va: part.va.wrapping_sub(part.offset),
             len: u64::from(part.whole),
         }

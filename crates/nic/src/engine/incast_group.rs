@@ -1,9 +1,7 @@
 //! What the engine does about [`crate::engine::incast`]: finds groups, holds their queue pairs back
 //! and lets them go.
 
-use std::net::IpAddr;
-
-use rnic_link::Port;
+use rnic_link::{Address, Port};
 use rnic_transport::{QueuePair, Time};
 
 use crate::engine::QpEntry;
@@ -44,7 +42,7 @@ pub(in crate::engine) fn lost(
     incast: &mut Incast,
     now: Time,
     lost: bool,
-) -> Option<IpAddr> {
+) -> Option<Address> {
     if !lost {
         return None;
     }
@@ -58,7 +56,7 @@ pub(in crate::engine) fn lost(
 }
 
 /// The host at which what a queue pair has under way may be too much.
-pub(in crate::engine) fn incast_host(entry: &QpEntry, link: &Port) -> Option<IpAddr> {
+pub(in crate::engine) fn incast_host(entry: &QpEntry, link: &Port) -> Option<Address> {
     let peer = entry.peer?;
     (entry.may_join_incast() && !link.is_by_memory(peer.path)).then_some(peer.remote)
 }
@@ -67,7 +65,7 @@ impl Engine {
     /// An ACK timer ended of a queue pair to this host, which has no group. Rare, as it looks at
     /// all.
     #[cold]
-    pub(in crate::engine) fn look_for_incast(&mut self, now: u64, host: IpAddr) {
+    pub(in crate::engine) fn look_for_incast(&mut self, now: u64, host: Address) {
         let all = self.qps.qpns();
         let mut of_host = Vec::new();
         let mut under_way = 0;

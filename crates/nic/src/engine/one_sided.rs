@@ -130,6 +130,7 @@ impl Engine {
                 key,
             },
             mtu,
+            pkey: entry.fast.pkey(),
             iova: region.iova,
             base: region.base,
             len: region.len,

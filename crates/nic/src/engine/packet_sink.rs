@@ -1,13 +1,9 @@
-//! Between the transport and the link: where packets are built, and what the link knows of a packet
-//! that came.
+//! Between the transport and the link: where packets are built.
 
-use std::net::IpAddr;
-
-use rnic_link::{MOST_BY_REFERENCE, MOST_PIECES, PathId, Port, Received};
+use rnic_link::{MOST_BY_REFERENCE, MOST_PIECES, PathId, Port};
 use rnic_sys::process::Span;
 use rnic_transport::{Address, IoVec, IoVecs, Load, PacketSink};
-use rnic_wire::ip::{Ipv4Header, UDP_LEN};
-use rnic_wire::{Gid, Grh, ICRC_LEN, PathMtu, UdPrefix, pad_len};
+use rnic_wire::{PathMtu, pad_len};
 
 use super::ah_table::{AhNumber, AhTable};
 use super::local_pause::LocalPause;
@@ -135,36 +131,5 @@ impl PacketSink for PathSink<'_> {
     fn send_short(&mut self, packet: &[u8]) -> bool {
         self.path
             .is_some_and(|path| self.link.send_short(path, packet))
-    }
-}
-
-/// The IP header of a packet, as far as a UDP socket shows it.
-pub(super) fn network_header(received: &Received<'_>) -> UdPrefix {
-    /// What Linux sends with.
-    const HOPS: u8 = 64;
-    const UDP: u8 = 17;
-    let udp_len = (UDP_LEN + received.bytes.len() + ICRC_LEN) as u16;
-    match (received.src, received.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => UdPrefix::V4(Ipv4Header {
-            tos: 0,
-            // A ring may carry what is longer than any datagram; who takes it looks at the length
-            // of what it brings.
-            total_len: udp_len.wrapping_add(Ipv4Header::LEN as u16),
-            id: 0,
-            dont_fragment: true,
-            ttl: HOPS,
-            protocol: UDP,
-            src,
-            dst,
-        }),
-        (src, dst) => UdPrefix::V6(Grh {
-            traffic_class: 0,
-            flow_label: 0,
-            payload_len: udp_len,
-            next_header: UDP,
-            hop_limit: HOPS,
-            sgid: Gid::from(src).0,
-            dgid: Gid::from(dst).0,
-        }),
     }
 }

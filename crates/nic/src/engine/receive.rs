@@ -12,7 +12,6 @@ use rnic_wire::{Operation, Packet, Usual};
 
 use super::fairness::Fairness;
 use super::one_sided::{KeyProof, ProvenKey};
-use super::packet_sink::network_header;
 use super::qp_table::QpTable;
 use super::receive_hold::{ReceiveHold, Round};
 use super::srq_table::SrqTable;
@@ -23,6 +22,7 @@ use crate::engine::cm_service::Taken;
 use crate::engine::peer_service::Neighbourhood;
 use crate::engine::{Peer, QpEntry};
 use crate::memory::{DetachedPacket, MemoryTable, PacketMemory};
+use crate::observe;
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;
@@ -84,6 +84,7 @@ impl Engine {
                 match cm.receive(received) {
                     Taken::Yes => {}
                     Taken::Malformed => drops.malformed += 1,
+                    Taken::BadPkey => drops.bad_pkey += 1,
                     Taken::NoRoom => drops.no_room += 1,
                 }
                 return ControlFlow::Continue(());
@@ -187,8 +188,9 @@ fn deliver(
         drops.malformed += 1;
         return DONE;
     };
-    if !is_default_partition(packet.bth.pkey) {
+    if !entry.takes_pkey(packet.bth.pkey) {
         drops.bad_pkey += 1;
+        observe::other_partition(qpn, entry.fast.pkey(), packet.bth.pkey);
         return DONE;
     }
     if let Some(round) = round
@@ -204,7 +206,7 @@ fn deliver(
     let proof = KeyProof::begin(entry, received.ring, &packet);
     let (transport, mut device) = lend(entry, memory, srqs);
     device.packet = detached.as_ref().map(|packet| packet as &dyn PacketMemory);
-    transport.handle_packet(now, &packet, || network_header(received), &mut device);
+    transport.handle_packet(now, &packet, || received.network_header(), &mut device);
     if let Some(proof) = proof {
         proven.extend(proof.finish(entry));
     }
@@ -239,7 +241,7 @@ fn is_forged(
     source_ports: Option<&SourcePorts>,
 ) -> bool {
     let range = range_of(dest_qpn);
-    let own = source_ports.and_then(|s| s.is_from(range, received.src, received.src_port));
+    let own = source_ports.and_then(|s| s.is_from(range, received.src.ip()?, received.src_port));
     if own == Some(true) {
         peer.port = received.src_port;
     }
@@ -280,12 +282,6 @@ fn parse_detached<'a>(
         .flatten()
 }
 
-/// Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
-#[inline]
-fn is_default_partition(pkey: u16) -> bool {
-    pkey & 0x7fff == 0x7fff
-}
-
 /// What [`take_fast`] took.
 enum Took {
     Message,
@@ -305,7 +301,7 @@ fn take_fast(
     srqs: &SrqTable,
 ) -> Option<Took> {
     let (bth, usual) = Usual::parse(received.bytes)?;
-    if !entry.may_take_fast() || !is_default_partition(bth.pkey) {
+    if !entry.may_take_fast() || !entry.takes_pkey(bth.pkey) {
         return None;
     }
     let (QueuePair::Rc(rc), mut device) = lend(entry, memory, srqs) else {

@@ -8,8 +8,7 @@ use rnic_link::shortage;
 use rnic_transport::Address;
 use rnic_wire::{Gid, UdPrefix};
 
-use crate::addressing::address::{AhAttr, path_spec};
-
+use crate::addressing::address::{AhAttr, address_vector};
 use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::engine::AhNumber;
 use crate::error::{Error, Result};
@@ -43,23 +42,29 @@ impl Pd {
             ));
         }
         let nic = &self.context().shared.nic;
-        let spec = path_spec(VERB, attr, 0, &nic.host().gid_table())?;
+        // Read before the engine is locked: that takes system calls.
+        let table = nic.host().gid_table();
         nic.check_alive(VERB)?;
         let mut engine = nic.lock();
-        if let Err(error) = engine.link.has_way(&spec) {
+        let vector = address_vector(VERB, attr, 0, &table, engine.link.lid())?;
+        if let Err(error) = engine.link.has_way(&vector) {
             // What else there is says nothing of the way.
             return Err(match shortage(&error) {
                 Some(_) => Error::os(VERB, "a socket to find the way", &error),
                 None => Error::new(
                     VERB,
                     libc::EHOSTUNREACH,
-                    format!("no way leads from {} to {}", spec.local, spec.remote),
+                    format!(
+                        "no way leads from {} to {}",
+                        vector.local(),
+                        vector.remote()
+                    ),
                 ),
             });
         }
         let room = engine.ahs.try_reserve();
         room.map_err(|_| Error::no_memory(VERB))?;
-        let number = engine.ahs.insert(spec, self.shared.id).ok_or_else(|| {
+        let number = engine.ahs.insert(vector, self.shared.id).ok_or_else(|| {
             Error::new(
                 VERB,
                 libc::ENOMEM,
@@ -120,6 +125,7 @@ fn from_header(header: &[u8; UdPrefix::LEN], port_num: u8, table: &[GidEntry]) -
         .map_err(|_| Error::invalid(VERB, "the first 40 bytes of the receive are no GRH"))?;
     let (local, remote, flow_label, traffic_class, hop_limit) = match prefix {
         UdPrefix::V4(ip) => (ip.dst.into(), IpAddr::V4(ip.src), 0, ip.tos, ip.ttl),
+        UdPrefix::None => return Err(Error::invalid(VERB, "the datagram came without a GRH")),
         UdPrefix::V6(grh) => (
             Gid(grh.dgid).ip(),
             Gid(grh.sgid).ip(),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rnic_link::Copies;
 
 use crate::addressing::gid_table::GidEntry;
+use crate::addressing::pkey_table::PkeyTable;
 use crate::device::{DeviceAttr, PortAttr};
 use crate::driving::Nic;
 use crate::error::{Error, Result};
@@ -121,7 +122,7 @@ impl Context {
 
     /// Device attributes.
     pub fn device_attr(&self) -> DeviceAttr {
-        DeviceAttr::new()
+        DeviceAttr::of(self.pkeys())
     }
 
     /// Attributes of port 1.
@@ -135,7 +136,12 @@ impl Context {
                 format!("port {port} does not exist, the device has port 1"),
             ));
         }
-        Ok(PortAttr::new(&self.gid_table()))
+        Ok(PortAttr::new(&self.gid_table(), self.pkeys()))
+    }
+
+    /// The P_Key table of port 1.
+    pub fn pkeys(&self) -> &PkeyTable {
+        self.shared.nic.host().pkeys()
     }
 
     /// The GID table, read fresh.

@@ -11,6 +11,7 @@ use rnic_wire::cm::{RejectReason, ServiceId, SidrStatus};
 use super::failure::name_process;
 use super::{Kind, Line, state, write};
 use crate::addressing::gid_table::gid_table;
+use crate::addressing::pkey_table::PkeyTable;
 use crate::queues::QpType;
 
 /// The side that asked.
@@ -87,6 +88,24 @@ pub(crate) fn too_wide(request: &Request, wanted: IpAddr, fits: PathMtu) {
                 request.path_mtu().map_or(0, |mtu| mtu.bytes() as u64),
             )
             .number("most_mtu", fits.bytes() as u64);
+    });
+}
+
+/// A request was refused, or a packet with one was dropped, because it is in none of the port's
+/// partitions. `between`: the address that it was for, and its sender's.
+#[cold]
+pub(crate) fn other_partition(
+    service: ServiceId,
+    between: (IpAddr, IpAddr),
+    pkey: u16,
+    pkeys: &PkeyTable,
+) {
+    record("partition", |line| {
+        line.text("service", &service.to_string())
+            .text("address", &between.0.to_string())
+            .text("from", &between.1.to_string())
+            .number("asked_pkey", pkey.into())
+            .text("pkeys", &pkeys.to_string());
     });
 }
 

@@ -1,12 +1,11 @@
 //! Failures of work requests, refusals of the peer's requests and of verbs.
 
-use std::net::IpAddr;
-
 use rnic_transport::{
     Completion, CompletionOpcode, Evidence, Flush, LocalFault, Refused, RemoteAccess, RemoteFault,
     RequestRefused, SendFailed, SendOp, Status,
 };
 
+use rnic_link::Address;
 use rnic_link::udp::tx::learned_mtu;
 use rnic_wire::Operation;
 
@@ -118,6 +117,22 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
                 write(line);
             }
         }
+    }
+}
+
+/// A packet to a queue pair was dropped for its P_Key. The peer hears nothing of it, so one word of
+/// it for each queue pair is all that tells.
+#[cold]
+pub(crate) fn other_partition(qpn: u32, own: u16, theirs: u16) {
+    let Some(mut state) = state() else {
+        return;
+    };
+    if state.partitions.insert(qpn) && state.spend(Kind::Failure) {
+        let mut line = state.record("partition");
+        state.name_qp(&mut line, qpn);
+        line.number("pkey", own.into())
+            .number("peer_pkey", theirs.into());
+        write(line);
     }
 }
 
@@ -266,19 +281,20 @@ impl State {
     fn path_too_short(&self, qpn: u32) -> Option<u32> {
         let connection = self.connections.get(&qpn)?;
         let mtu = connection.attr.path_mtu?.bytes() as u32;
-        let learned = rnic_sys::uncancelled(|| learned_mtu(connection.local, connection.remote))?;
-        (learned < mtu + headroom(connection.remote)).then_some(learned)
+        let learned =
+            rnic_sys::uncancelled(|| learned_mtu(connection.local.ip()?, connection.remote.ip()?))?;
+        (learned < mtu + headroom(&connection.remote)).then_some(learned)
     }
 
     fn peer_as_it_is(&self, qpn: u32) -> &'static str {
         let Some(connection) = self.connections.get(&qpn) else {
             return "unknown";
         };
-        let is_here = |addr: IpAddr| {
+        let is_here = |addr: Address| {
             addr == connection.local
                 || crate::addressing::gid_table::gid_table()
                     .iter()
-                    .any(|gid| gid.addr == addr)
+                    .any(|gid| Address::from(gid.addr) == addr)
         };
         if !is_here(connection.remote) {
             return "elsewhere";

@@ -7,10 +7,10 @@
 //! `docs/json.md`.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rnic_link::Address;
 use rnic_transport::{Completion, Pd, SendData, SendWqe, SgList, Status};
 
 use super::{State, state, write};
@@ -173,7 +173,7 @@ pub(super) fn reached(
     state: &mut State,
     qpn: u32,
     attr: &QpAttr,
-    ends: Option<(IpAddr, IpAddr)>,
+    ends: Option<(Address, Address)>,
     now: QpState,
 ) {
     match now {
@@ -186,7 +186,7 @@ pub(super) fn reached(
         }
         QpState::Rtr => {
             if let Some((local, remote)) = ends
-                && scope(local) != scope(remote)
+                && local.kind() != remote.kind()
             {
                 state.found(Finding {
                     kind: "gid",
@@ -195,8 +195,8 @@ pub(super) fn reached(
                     limit: 0,
                     more: &format!(
                         "{local} ({}) and {remote} ({})",
-                        scope(local),
-                        scope(remote)
+                        local.kind(),
+                        remote.kind()
                     ),
                 });
             }
@@ -211,15 +211,6 @@ pub(super) fn reached(
             }
         }
         _ => {}
-    }
-}
-
-/// Which kind of address: both ends need the same.
-fn scope(addr: IpAddr) -> &'static str {
-    match addr {
-        IpAddr::V4(_) => "IPv4",
-        IpAddr::V6(addr) if addr.is_unicast_link_local() => "IPv6 link-local",
-        IpAddr::V6(_) => "IPv6",
     }
 }
 

@@ -17,16 +17,16 @@ pub(crate) mod lint;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use rnic_link::Address;
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 pub(crate) use counters::{destroyed, note_all};
 pub use drops::DropCounters;
 pub use failure::refused_verb;
-pub(crate) use failure::{Access, evidence, failed, local_fault, remote_fault};
+pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
 
 use crate::memory::RegionFacts;
 use crate::queues::{QpAttr, QpShared, QpState};
@@ -89,8 +89,8 @@ pub(crate) fn is_on() -> bool {
 /// The two ends of a connected queue pair, and what they agreed on.
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    local: IpAddr,
-    remote: IpAddr,
+    local: Address,
+    remote: Address,
     attr: QpAttr,
 }
 
@@ -106,6 +106,8 @@ pub(crate) struct State {
     sends: BTreeMap<u32, rnic_transport::SendFailed>,
     /// Queue pairs that failed or refused something: what is flushed there is no news.
     broken: BTreeSet<u32>,
+    /// Queue pairs that dropped packets of another partition.
+    partitions: BTreeSet<u32>,
     /// Regions that were deregistered last: key, what it was, when.
     graves: VecDeque<(u32, RegionFacts, u64)>,
     /// Of each [`Kind`].
@@ -124,6 +126,7 @@ impl State {
             remote: BTreeMap::new(),
             sends: BTreeMap::new(),
             broken: BTreeSet::new(),
+            partitions: BTreeSet::new(),
             graves: VecDeque::new(),
             written: [0; Kind::MOST.len()],
             verbs: BTreeMap::new(),
@@ -235,7 +238,7 @@ pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
 
 /// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it
 /// is connected.
-pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(IpAddr, IpAddr)>) {
+pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(Address, Address)>) {
     let Some(mut state) = state() else {
         return;
     };
@@ -264,6 +267,7 @@ impl State {
         self.remote.remove(&qpn);
         self.sends.remove(&qpn);
         self.broken.remove(&qpn);
+        self.partitions.remove(&qpn);
     }
 }
 

@@ -39,6 +39,7 @@ impl Default for Entry {
                 src_qpn: 0,
                 immediate: Immediate::None,
                 grh: None,
+                pkey_index: 0,
                 solicited: false,
             },
             freed: Freed::default(),
@@ -191,6 +192,7 @@ mod tests {
             src_qpn: 0,
             immediate: Immediate::None,
             grh: None,
+            pkey_index: 0,
             solicited: false,
         }
     }

@@ -83,6 +83,7 @@ impl Process {
             .env(SOCKET, dir.join("wire"))
             .env("RNIC_HOST_PATH", path)
             .env("RNIC_SHARDS", "1")
+            .env("RNIC_PKEYS", table::PKEYS)
             .stdout(Stdio::piped())
             .spawn();
         Process(child.expect("it starts"))

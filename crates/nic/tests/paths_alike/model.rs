@@ -111,6 +111,10 @@ fn end(cell: &Cell) -> End {
     // states receive) are dropped, and so are datagrams with another Q_Key.
     match cell.misfit {
         Misfit::OtherService(_) | Misfit::Destroyed(_) | Misfit::QKey => return End::Silence,
+        // 10.9.3: so are those of another partition, and a limited member's to another one.
+        Misfit::Partition(_) | Misfit::PartitionThere | Misfit::BothLimited => {
+            return End::Silence;
+        }
         // 9.6: and those whose addresses are not those of the connection.
         Misfit::Address | Misfit::OtherWay | Misfit::WrongWay => return End::Silence,
         Misfit::State(QpState::Reset | QpState::Init | QpState::Err, _) => return End::Silence,
@@ -298,6 +302,9 @@ pub fn expected(cell: &Cell) -> Outcome {
             cell.misfit,
             Misfit::State(QpState::Reset | QpState::Init, _)
                 | Misfit::Destroyed(_)
+                | Misfit::Partition(_)
+                | Misfit::PartitionThere
+                | Misfit::BothLimited
                 | Misfit::Address
                 | Misfit::OtherWay
                 | Misfit::WrongWay

@@ -14,7 +14,7 @@ use rnic_nic::{
 };
 
 use super::model::{self, Bytes, Outcome, Receive, START_PSN};
-use super::table::{Before, Cell, Misfit, Op, Service, When};
+use super::table::{Before, Cell, FULL, LIMITED, Misfit, OTHER_PARTITION, Op, Service, When};
 
 /// Cells at a time.
 const BATCH: usize = 64;
@@ -318,6 +318,23 @@ fn to(qp: &Qp, qp_state: QpState, attr: &QpAttr) {
         .unwrap_or_else(|why| panic!("{kind:?} to {qp_state:?}: {why:?}"));
 }
 
+/// Changes its P_Key, for which its send queue has to rest.
+fn go_to_other_partition(qp: &Qp) {
+    let attr = |qp_state| QpAttr {
+        qp_state,
+        pkey_index: OTHER_PARTITION,
+        ..QpAttr::default()
+    };
+    for (state, more) in [
+        (QpState::Sqd, M(0)),
+        (QpState::Sqd, M::PKEY_INDEX),
+        (QpState::Rts, M(0)),
+    ] {
+        qp.modify(&attr(state), M::STATE | more)
+            .expect("another partition");
+    }
+}
+
 /// As the C ABI posts: one short SEND in the short way.
 fn post(qp: &Qp, mut list: Vec<SendWqe>) -> rnic_nic::Result<()> {
     if let [one] = &list[..]
@@ -466,6 +483,12 @@ impl Responder {
                     Misfit::QpRight(When::First) => without(ALL, needs(cell.op)),
                     _ => ALL,
                 },
+                pkey_index: match cell.misfit {
+                    Misfit::Partition(When::First) => OTHER_PARTITION,
+                    Misfit::BothLimited | Misfit::LimitedThere => LIMITED,
+                    Misfit::LimitedHere => FULL,
+                    _ => 0,
+                },
                 ..device.attr(0)
             };
             to(qp, QpState::Init, &attr);
@@ -587,6 +610,9 @@ impl Responder {
                 };
                 let qp = self.qp.as_ref().expect("a queue pair");
                 qp.modify(&attr, M::ACCESS_FLAGS).expect("rights");
+            }
+            Misfit::PartitionThere => {
+                go_to_other_partition(self.qp.as_ref().expect("a queue pair"));
             }
             Misfit::Deregistered => self.region.revoke(),
             Misfit::ClosedWindow => {
@@ -743,7 +769,15 @@ impl Initiator {
                 .expect("a queue pair")
         };
         let qp = create();
-        to(&qp, QpState::Init, &device.attr(0));
+        let attr = QpAttr {
+            pkey_index: match cell.misfit {
+                Misfit::BothLimited | Misfit::LimitedHere => LIMITED,
+                Misfit::LimitedThere => FULL,
+                _ => 0,
+            },
+            ..device.attr(0)
+        };
+        to(&qp, QpState::Init, &attr);
         let other = (cell.misfit == Misfit::PeersPeer).then(create);
         let len = WARM + cell.len as usize;
         Initiator {
@@ -955,6 +989,9 @@ fn initiate_some(device: &mut Device, batch: &[Cell], wire: &mut Wire) -> Vec<Ou
             to(&one.qp, QpState::Reset, &attr);
             to(&one.qp, QpState::Init, &attr);
             one.connect(device, cell, peer.qpn, model::psn_anew(cell.service));
+        }
+        if cell.misfit == Misfit::Partition(When::Later) {
+            go_to_other_partition(&one.qp);
         }
         if cell.misfit == Misfit::OtherWay {
             let attr = QpAttr {

@@ -61,8 +61,15 @@ pub enum When {
     Later,
 }
 
-/// What does not fit, beside the path MTUs. A foreign P_Key is none of these: the device has one
-/// P_Key, so only somebody else's packet can carry another (`tests/pkey.rs`).
+/// The P_Key table of all processes.
+pub const PKEYS: &str = "0xffff,0x8001,0x1234,0x9234";
+/// Its index of another partition than the one of index 0.
+pub const OTHER_PARTITION: u16 = 1;
+/// A limited and a full member of one partition.
+pub const LIMITED: u16 = 2;
+pub const FULL: u16 = 3;
+
+/// What does not fit, beside the path MTUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
     Nothing,
@@ -85,6 +92,16 @@ pub enum Misfit {
     State(QpState, When),
     Destroyed(When),
     QKey,
+    /// The responder is in another partition; later: the initiator has gone to another one.
+    Partition(When),
+    /// The responder has gone to another partition, later.
+    PartitionThere,
+    /// Both are limited members of their partition.
+    BothLimited,
+    /// The initiator is a limited member and the responder a full one, which fits.
+    LimitedHere,
+    /// The other way round, which fits, too.
+    LimitedThere,
     /// The responder's queue pair lacks the right.
     QpRight(When),
     /// The responder's region does.
@@ -282,6 +299,12 @@ fn misfits(service: Service) -> Vec<Misfit> {
         ReceiveKey,
         Destroyed(When::First),
         Destroyed(When::Later),
+        Partition(When::First),
+        Partition(When::Later),
+        PartitionThere,
+        BothLimited,
+        LimitedHere,
+        LimitedThere,
     ];
     for state in [Reset, Init, Rtr, Sqd, Err] {
         all.push(State(state, When::First));
@@ -333,10 +356,10 @@ fn misfits(service: Service) -> Vec<Misfit> {
 /// A misfit of that kind is one of this operation, and of no other.
 fn concerns(cell: &Cell) -> bool {
     use Misfit::{
-        Address, Alignment, BegunAnew, ClosedWindow, Deregistered, Destroyed, Key, LocalKey,
-        NoReadsHere, NoReadsThere, NoReceive, Nothing, OtherService, OtherWay, Pd, PeersPeer, QKey,
-        QpRight, Range, ReceiveKey, RegionRight, ShortReceive, Srq, StartPsn, State, Window,
-        WrongWay,
+        Address, Alignment, BegunAnew, BothLimited, ClosedWindow, Deregistered, Destroyed, Key,
+        LimitedHere, LimitedThere, LocalKey, NoReadsHere, NoReadsThere, NoReceive, Nothing,
+        OtherService, OtherWay, Partition, PartitionThere, Pd, PeersPeer, QKey, QpRight, Range,
+        ReceiveKey, RegionRight, ShortReceive, Srq, StartPsn, State, Window, WrongWay,
     };
     let Cell {
         service, op, len, ..
@@ -345,10 +368,14 @@ fn concerns(cell: &Cell) -> bool {
     let reads = op == Op::Read || op.is_atomic();
     match cell.misfit {
         Nothing => false,
-        State(_, When::Later) | Destroyed(When::Later) => repeats || service == Service::Ud,
+        State(_, When::Later)
+        | Destroyed(When::Later)
+        | Partition(When::Later)
+        | PartitionThere => repeats || service == Service::Ud,
+        LimitedHere | LimitedThere => true,
         BegunAnew | OtherWay => repeats,
         StartPsn(_) | PeersPeer | Address | WrongWay | OtherService(_) | State(..)
-        | Destroyed(_) | QKey => !repeats,
+        | Destroyed(_) | QKey | Partition(_) | BothLimited => !repeats,
         QpRight(when) => op.is_one_sided() && (when == When::Later) == repeats,
         RegionRight | Pd => op.is_one_sided() && !repeats,
         Key | Range => op.is_one_sided() && (len > 0 || cell.misfit == Key),

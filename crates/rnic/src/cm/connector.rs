@@ -128,6 +128,9 @@ impl CmConnector {
         object
             .id
             .set_option(IdOption::Tos(qp.settings.traffic_class))?;
+        object
+            .id
+            .set_option(IdOption::PkeyIndex(qp.settings.pkey_index))?;
         self.go(&object)?;
         Ok(CmPending::new(object, qp.inner))
     }
@@ -161,6 +164,8 @@ impl CmConnector {
 
     fn search(&self, reports: Reports, qp: &DatagramQueuePair) -> Result<CmSearch> {
         let object = self.object(reports, QpType::Ud, Kind::Datagram)?;
+        let partition = IdOption::PkeyIndex(qp.pkey_index());
+        object.id.set_option(partition)?;
         self.go(&object)?;
         Ok(CmSearch::new(object, qp.clone()))
     }

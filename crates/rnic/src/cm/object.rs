@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::error::CmError;
 use crate::error::{Error, Result};
 use crate::nic::cm::{self, ConnParam, EventKind, EventParam, PortSpace};
-use crate::nic::{self, PathMtu, QpState, QpType};
+use crate::nic::{self, PathMtu, QpAttrMask, QpState, QpType};
 use crate::qp::Inner;
 
 /// Patience of address and route resolution, as librdmacm's programs have it.
@@ -297,7 +297,9 @@ pub(super) fn make_ready(
     depths: Option<Depths>,
     private_data: Vec<u8>,
 ) -> nic::Result<Ready> {
+    // A request brings its partition along.
     let (mut rtr, mask) = id.init_qp_attr(QpState::Rtr)?;
+    let mask = mask | QpAttrMask::PKEY_INDEX;
     rtr.min_rnr_timer = settings.min_rnr_timer;
     if let Some(depths) = depths {
         rtr.max_dest_rd_atomic = depths.responder_resources;

@@ -41,11 +41,12 @@ impl Rc {
         self.drain = Drain::No;
     }
 
-    /// Changes what may change once the send queue is drained: timeout, retries, rights, READs and
+    /// Changes what may change once the send queue is drained: P_Key, timeout, retries, rights, READs and
     /// atomics in both directions, and how much may be under way on the new path.
     pub fn retune(&mut self, attr: RcAttr) {
         self.update(attr);
         let own = &mut self.shared.attr;
+        own.pkey = attr.pkey;
         own.timeout = attr.timeout;
         own.retry_cnt = attr.retry_cnt;
         own.rnr_retry = attr.rnr_retry;

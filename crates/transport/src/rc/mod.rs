@@ -19,7 +19,7 @@ pub(crate) use requester::MAX_MESSAGE;
 use requester::Requester;
 pub use responder::{Delegate, Verdict};
 use responder::{Fatal, Responder};
-use rnic_wire::{Bth, Opcode, Operation, Packet, PathMtu, Psn, Service};
+use rnic_wire::{Bth, DEFAULT_PKEY, Opcode, Operation, Packet, PathMtu, Psn, Service};
 
 /// Which service a reliable connection is of, and which part of it the queue pair plays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl Rc {
             pd: Pd(0),
             dest_qpn: 0,
             mtu: PathMtu::M256,
-            pkey: 0xffff,
+            pkey: DEFAULT_PKEY,
             sq_psn: Psn::new(0),
             rq_psn: Psn::new(0),
             timeout: 0,

@@ -208,6 +208,7 @@ impl Entry {
             src_qpn: 0,
             immediate: Immediate::None,
             grh: None,
+            pkey_index: 0,
             solicited: !success,
         }
     }

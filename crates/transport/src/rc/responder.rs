@@ -576,6 +576,7 @@ impl Responder {
                 src_qpn: sh.attr.dest_qpn,
                 immediate,
                 grh: None,
+                pkey_index: 0,
                 solicited,
             });
         }

@@ -15,7 +15,7 @@ use crate::unreliable::{SendQueue, State};
 use crate::{Counters, Device, PacketSink, Pd, SendWqe, Time};
 use alloc::collections::TryReserveError;
 use responder::Responder;
-use rnic_wire::{Packet, PathMtu, Psn, Service};
+use rnic_wire::{DEFAULT_PKEY, Packet, PathMtu, Psn, Service};
 
 /// Attributes of a connected UC queue pair, as `ibv_modify_qp` sets them.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl UcAttr {
         pd: Pd(0),
         dest_qpn: 0,
         mtu: PathMtu::M256,
-        pkey: 0xffff,
+        pkey: DEFAULT_PKEY,
         sq_psn: Psn::new(0),
         rq_psn: Psn::new(0),
         remote_write: false,
@@ -111,6 +111,12 @@ impl Uc {
     /// Changes what may change in RTR and RTS: the access flags.
     pub fn update(&mut self, attr: UcAttr) {
         self.attr.remote_write = attr.remote_write;
+    }
+
+    /// Changes what may change in SQD: the access flags and the P_Key.
+    pub fn retune(&mut self, attr: UcAttr) {
+        self.update(attr);
+        self.attr.pkey = attr.pkey;
     }
 
     /// Enters SQD: a message whose first packet left is finished, no other starts. `notify`: the

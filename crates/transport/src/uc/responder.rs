@@ -345,6 +345,7 @@ impl Responder {
                     None => Immediate::None,
                 },
                 grh: None,
+                pkey_index: 0,
                 solicited: packet.bth.solicited,
             });
         }

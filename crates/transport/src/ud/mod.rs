@@ -15,8 +15,8 @@ use crate::{
 };
 use alloc::collections::TryReserveError;
 use rnic_wire::{
-    Bth, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Payload, Psn, Service, UdPrefix,
-    emit, header_len, pad_len,
+    Bth, DEFAULT_PKEY, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Payload, Psn, Service,
+    UdPrefix, emit, header_len, pad_len,
 };
 
 /// With this bit a work request's queue key is that of the queue pair, which only the privileged
@@ -36,6 +36,8 @@ pub struct UdAttr {
     pub mtu: PathMtu,
     /// P_Key put into the BTH.
     pub pkey: u16,
+    /// Its index, which completions of receives name.
+    pub pkey_index: u16,
     /// First PSN sent. It tells the receiver nothing.
     pub sq_psn: Psn,
 }
@@ -46,7 +48,8 @@ impl UdAttr {
         pd: Pd(0),
         qkey: 0,
         mtu: PathMtu::M256,
-        pkey: 0xffff,
+        pkey: DEFAULT_PKEY,
+        pkey_index: 0,
         sq_psn: Psn::new(0),
     };
 }
@@ -103,6 +106,13 @@ impl Ud {
     /// Changes what may change in RTR and RTS: the queue key.
     pub fn update(&mut self, attr: UdAttr) {
         self.attr.qkey = attr.qkey;
+    }
+
+    /// Changes what may change in SQD: the Q_Key and the P_Key.
+    pub fn retune(&mut self, attr: UdAttr) {
+        self.update(attr);
+        self.attr.pkey = attr.pkey;
+        self.attr.pkey_index = attr.pkey_index;
     }
 
     /// Enters SQD: no other message leaves, and as each is one packet, none is under way. `notify`:
@@ -270,10 +280,12 @@ impl Ud {
                 Some(ImmDt(data)) => Immediate::Data(data),
                 None => Immediate::None,
             },
-            grh: Some(match prefix {
-                UdPrefix::V4(_) => NetworkHeader::Ipv4,
-                UdPrefix::V6(_) => NetworkHeader::Ipv6,
-            }),
+            grh: match prefix {
+                UdPrefix::V4(_) => Some(NetworkHeader::Ipv4),
+                UdPrefix::V6(_) => Some(NetworkHeader::Ipv6),
+                UdPrefix::None => None,
+            },
+            pkey_index: self.attr.pkey_index,
             solicited: packet.bth.solicited,
         });
         Ok(())

@@ -649,6 +649,7 @@ fn direction(
             pair.post_receive_at(receive_at, responder, qp, srq, RecvWqe { wr_id: id, sges });
             result.receives.push(Completion {
                 grh: None,
+                pkey_index: 0,
                 wr_id: id,
                 status: Status::Success,
                 opcode: if kind == Kind::WriteImm {
@@ -685,6 +686,7 @@ fn direction(
             signaled: spec.signaled,
             completion: Completion {
                 grh: None,
+                pkey_index: 0,
                 wr_id,
                 status: Status::Success,
                 opcode: kind.opcode(),

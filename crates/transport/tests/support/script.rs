@@ -248,6 +248,7 @@ impl World {
             qkey: self.datagrams.qkey,
             mtu,
             pkey,
+            pkey_index: 0,
             sq_psn,
         }
     }
@@ -502,8 +503,8 @@ impl World {
             let (uc, ud) = (self.uc_attr(), self.ud_attr());
             match &mut self.qp {
                 QueuePair::Rc(rc) => rc.retune(attr),
-                QueuePair::Uc(qp) => qp.update(uc),
-                QueuePair::Ud(qp) => qp.update(ud),
+                QueuePair::Uc(qp) => qp.retune(uc),
+                QueuePair::Ud(qp) => qp.retune(ud),
             }
         }
         Ok(())

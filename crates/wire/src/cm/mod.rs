@@ -35,9 +35,6 @@ pub const MAD_LEN: usize = 256;
 /// The well-known Q_Key of QP 1 (IBTA 10.2.5).
 pub const QP1_QKEY: u32 = 0x8001_0000;
 
-/// The P_Key of everybody who is a full member of the default partition.
-pub const DEFAULT_PKEY: u16 = 0xffff;
-
 /// Private data as it lies in a message: what there is, then zeros. `None` if it does not fit.
 ///
 /// A receiver cannot tell how much of it the sender meant.

@@ -1,6 +1,6 @@
 //! Several simulated ports with one runtime folder are processes of one host.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 
 use rnic_host::last_words::LAST_WORDS_LEN;
@@ -32,9 +32,10 @@ fn packet_for(qpn: u32) -> Frame {
     };
     rnic_wire::emit(&bth, &rnic_wire::Ext::default(), &mut bytes);
     Frame {
-        src: HERE,
-        dst: HERE,
+        src: HERE.into(),
+        dst: HERE.into(),
         src_port: 0xc000,
+        sl: 0,
         traffic_class: 0,
         hop_limit: 0,
         bytes,

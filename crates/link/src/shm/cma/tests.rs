@@ -28,6 +28,7 @@ fn request(name: GrantName, va: u64, len: u64) -> Request {
     Request {
         name,
         mtu: MTU,
+        pkey: 0xffff,
         va,
         len,
     }
@@ -38,6 +39,7 @@ fn grant_of(name: GrantName, iova: u64, base: u64, len: u64) -> Grant {
     Grant {
         name,
         mtu: MTU,
+        pkey: 0xffff,
         iova,
         base,
         len,
@@ -339,6 +341,7 @@ fn no_part_of_a_request_is_copied_that_is_not_granted_as_a_whole() {
     let len = world.memory.len() as u64;
     let whole = |len| Request {
         mtu: PathMtu::M1024,
+        pkey: 0xffff,
         ..request(NAME, VA, len)
     };
     let mut data = [1; 10];

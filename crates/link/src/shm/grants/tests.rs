@@ -23,6 +23,7 @@ mod plain {
         Grant {
             name,
             mtu: PathMtu::M1024,
+            pkey: 0xffff,
             iova: 0x1000,
             base: 0x7000_0000,
             len: 100,
@@ -42,6 +43,7 @@ mod plain {
         let request = |name: &GrantName, va, len| Request {
             name: *name,
             mtu: PathMtu::M1024,
+            pkey: 0xffff,
             va,
             len,
         };
@@ -103,11 +105,48 @@ mod plain {
                     (10_000, mtu == ours),
                 ] {
                     let (name, va) = (grant.name, 0x1000);
-                    let request = Request { name, mtu, va, len };
+                    let pkey = 0xffff;
+                    let request = Request {
+                        name,
+                        mtu,
+                        pkey,
+                        va,
+                        len,
+                    };
                     let place = peers.place(&request, false);
                     assert_eq!(place.is_some(), alike, "{ours:?}, {mtu:?}, {len} bytes");
                 }
             }
+        }
+    }
+
+    /// What the wire would carry in packets of another partition goes by packets, and is dropped
+    /// there.
+    #[test]
+    fn what_is_of_two_partitions_is_not_granted() {
+        let (own, peers) = tables();
+        let pairs = [
+            (0xffff, 0x7fff, true),
+            (0x0001, 0x8001, true),
+            (0x0001, 0x0001, false),
+            (0x8001, 0x8002, false),
+            (0x8001, 0xffff, false),
+        ];
+        for (number, (ours, theirs, alike)) in (1..).zip(pairs) {
+            let grant = Grant {
+                pkey: ours,
+                ..grant(77)
+            };
+            own.put(first_place(&grant), number, &grant);
+            let request = Request {
+                name: grant.name,
+                mtu: grant.mtu,
+                pkey: theirs,
+                va: 0x1000,
+                len: 1,
+            };
+            let place = peers.place(&request, false);
+            assert_eq!(place.is_some(), alike, "{ours:#06x}, {theirs:#06x}");
         }
     }
 
@@ -148,7 +187,7 @@ mod plain {
                 Word::store(own.entry(first_place(&named), 8 * i), *word);
             }
             let mtu = PathMtu::M256;
-            let request = Request { name: named.name, mtu, va, len };
+            let request = Request { name: named.name, mtu, pkey: 0xffff, va, len };
             if let Some(at) = peers.place(&request, write) {
                 // Within what is said to be granted.
                 prop_assert_eq!(at.wrapping_sub(words[3]), va.wrapping_sub(words[2]));

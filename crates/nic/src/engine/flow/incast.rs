@@ -20,7 +20,8 @@
 //! long ACK timeout, or without ([`crate::engine::QpEntry::may_join_incast`]).
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+
+use rnic_link::Address;
 
 use rnic_settings::ablation::{self, Policy};
 
@@ -52,14 +53,14 @@ pub(crate) struct Incast {
     /// When a group was looked for last, ns.
     looked_at: Option<u64>,
     /// The host that answered nobody last, and when that was found out, ns.
-    dead: Option<(IpAddr, u64)>,
+    dead: Option<(Address, u64)>,
 }
 
 /// The queue pairs to one host.
 #[derive(Debug)]
 struct Group {
     number: u32,
-    host: IpAddr,
+    host: Address,
     /// So many may have something under way,
     most: u32,
     /// and so many have, or are about to.
@@ -165,7 +166,7 @@ impl Incast {
 
     /// The ACK timer has ended of a queue pair to this host that was not silent. True: look how
     /// many have something under way there, they may be a group.
-    pub(in crate::engine) fn timed_out(&mut self, now: u64, host: IpAddr) -> bool {
+    pub(in crate::engine) fn timed_out(&mut self, now: u64, host: Address) -> bool {
         let soon = |at: u64| now.saturating_sub(at) <= ONE_GROUP_NS;
         if let Some(group) = self.groups.iter_mut().find(|group| group.host == host) {
             if !soon(group.cut_at) {
@@ -188,7 +189,7 @@ impl Incast {
 
     /// So many have something under way to a host that has no group, and timers end. Whoever has a
     /// queue pair there [joins](Self::join) and is [noted](Self::note).
-    pub(in crate::engine) fn form(&mut self, now: u64, host: IpAddr, count: u32) {
+    pub(in crate::engine) fn form(&mut self, now: u64, host: Address, count: u32) {
         self.last = self.last.checked_add(1).unwrap_or(1);
         self.groups.push(Group {
             number: self.last,
@@ -206,7 +207,7 @@ impl Incast {
     }
 
     /// A queue pair to this host is in its group, if there is one.
-    pub(crate) fn join(&mut self, host: IpAddr, place: &mut IncastMember, of: Requests) {
+    pub(crate) fn join(&mut self, host: Address, place: &mut IncastMember, of: Requests) {
         if let Some(group) = self.groups.iter_mut().find(|group| group.host == host)
             && place.group != group.number
         {

@@ -5,7 +5,7 @@ use std::collections::{TryReserveError, VecDeque};
 use crate::device::MAX_AH;
 use crate::reserve;
 use rnic_host::registry::range_of;
-use rnic_link::{PathId, PathSpec, Port};
+use rnic_link::{AddressVector, PathId, Port};
 use rnic_transport::Pd;
 use rnic_wire::Psn;
 
@@ -24,7 +24,7 @@ const PLACE_BITS: u32 = 20;
 
 #[derive(Debug)]
 struct Entry {
-    spec: PathSpec,
+    vector: AddressVector,
     pd: Pd,
     /// Destroyed; stays as long as queued work requests may name it.
     retired: bool,
@@ -64,7 +64,7 @@ impl AhTable {
     }
 
     /// `None`: the device's are all in use. There is [room](Self::try_reserve).
-    pub(crate) fn insert(&mut self, spec: PathSpec, pd: Pd) -> Option<AhNumber> {
+    pub(crate) fn insert(&mut self, vector: AddressVector, pd: Pd) -> Option<AhNumber> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.slots.len() >= MAX_AH as usize => return None,
@@ -75,7 +75,7 @@ impl AhTable {
         };
         let (generation, slot) = &mut self.slots[place as usize];
         *slot = Some(Entry {
-            spec,
+            vector,
             pd,
             retired: false,
             paths: Vec::new(),
@@ -168,11 +168,7 @@ impl Entry {
         if reserve::is_short() {
             return self.paths.first().map(|(_, path)| *path);
         }
-        let spec = PathSpec {
-            dest_qpn: qpn,
-            ..self.spec
-        };
-        let path = link.path(&spec).ok()?;
+        let path = link.path(&self.vector.towards(qpn)).ok()?;
         self.paths.insert(place, (range, path));
         Some(path)
     }
@@ -183,26 +179,22 @@ mod tests {
     //! An address handle is good until it is given up, and its place is another's only when nothing
     //! queued names it.
 
-    use std::net::{IpAddr, Ipv4Addr};
+    use rnic_link::IbPath;
 
     use super::*;
 
-    fn spec() -> PathSpec {
-        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        PathSpec {
-            local: here,
-            scope_id: 0,
-            remote: here,
-            dest_qpn: 0,
-            traffic_class: 0,
-            hop_limit: 0,
-        }
+    fn vector() -> AddressVector {
+        AddressVector::Ib(IbPath {
+            local_lid: 1,
+            remote_lid: 2,
+            sl: 0,
+        })
     }
 
     #[test]
     fn what_is_queued_later_keeps_no_handle_back() {
         let mut ahs = AhTable::default();
-        let handles = [(); 3].map(|()| ahs.insert(spec(), Pd(1)).expect("room"));
+        let handles = [(); 3].map(|()| ahs.insert(vector(), Pd(1)).expect("room"));
         let [first, second, third] = handles;
         // Queue pair 5 is at PSN 100 with ten queued, 6 at the end of the circle with two.
         let (five, six) = (Psn::new(110), Psn::new(0xff_ffff).add(2));
@@ -230,12 +222,12 @@ mod tests {
     fn what_was_given_up_is_refused_though_it_is_still_there() {
         let mut ahs = AhTable::default();
         let (pd, other) = (Pd(1), Pd(2));
-        let first = ahs.insert(spec(), pd).expect("room");
+        let first = ahs.insert(vector(), pd).expect("room");
         assert_eq!(ahs.pd(first), Some(pd));
         ahs.retire(first, Vec::new());
         assert_eq!(ahs.pd(first), None);
         assert!(ahs.has_retired());
-        let second = ahs.insert(spec(), other).expect("room");
+        let second = ahs.insert(vector(), other).expect("room");
         assert_ne!(first, second);
         assert_eq!((ahs.pd(first), ahs.pd(second)), (None, Some(other)));
         assert_eq!(ahs.pd(AhNumber(second.0 + 1)), None);

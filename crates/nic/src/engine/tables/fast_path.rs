@@ -4,18 +4,23 @@
 //! round of the engine does ([`crate::engine::fast_post`], [`crate::engine::receive`],
 //! [`crate::engine::fast_reply`]). Only
 //! queue pairs that have nothing special about them may do so. Whether that is so stands in one
-//! word of each queue pair. It is made anew where something changes that it depends on, and what is
-//! new about queue pairs is asked for here, and nowhere else.
+//! word of each queue pair, with its P_Key, which each packet is compared with on every way. It is
+//! made anew where something changes that it depends on, and what is new about queue pairs is asked
+//! for here, and nowhere else.
 
 use rnic_settings::ablation::{self, Policy};
 use rnic_transport::QueuePair;
+use rnic_wire::pkeys_match;
 
 use crate::engine::QpEntry;
 use crate::observe::lint;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FastPath(u8);
+pub(crate) struct FastPath {
+    ways: u8,
+    pkey: u16,
+}
 
 impl FastPath {
     /// What is posted may become a packet at once.
@@ -35,19 +40,28 @@ impl FastPath {
         let posts = connected && !lint::is_on() && !ablation::is_out(Policy::FastPost);
         let replies = connected && !ablation::is_out(Policy::FastReply);
         let bit = |is: bool, bit: u8| if is { bit } else { 0 };
-        FastPath(
-            bit(posts, FastPath::POST) | bit(plain, FastPath::TAKE) | bit(replies, FastPath::REPLY),
-        )
+        let ways =
+            bit(posts, FastPath::POST) | bit(plain, FastPath::TAKE) | bit(replies, FastPath::REPLY);
+        FastPath {
+            ways,
+            pkey: entry.configured_pkey(),
+        }
+    }
+
+    /// The P_Key of the queue pair.
+    #[inline]
+    pub(crate) fn pkey(self) -> u16 {
+        self.pkey
     }
 
     /// From now on another process does something for the queue pair.
     pub(in crate::engine) fn close(&mut self) {
-        self.0 = 0;
+        self.ways = 0;
     }
 }
 
 impl QpEntry {
-    /// Its peer changed, or what other processes do for it.
+    /// Its peer changed, or its P_Key, or what other processes do for it.
     pub(crate) fn update_fast_path(&mut self) {
         self.fast = FastPath::of(self);
     }
@@ -55,7 +69,21 @@ impl QpEntry {
     #[inline]
     fn has_fast(&self, bit: u8) -> bool {
         debug_assert_eq!(self.fast, FastPath::of(self), "it was not made anew");
-        self.fast.0 & bit != 0
+        self.fast.ways & bit != 0
+    }
+
+    /// The P_Key that its attributes name. Their index is one of the table.
+    fn configured_pkey(&self) -> u16 {
+        let table = self.shared.owner.host.pkeys();
+        table.get(self.attr.pkey_index).unwrap_or_default()
+    }
+
+    /// A packet with that P_Key is of its partition, and one of both ends a full member (IBTA
+    /// vol. 1, 10.9.3).
+    #[inline]
+    pub(in crate::engine) fn takes_pkey(&self, pkey: u16) -> bool {
+        debug_assert_eq!(self.fast.pkey, self.configured_pkey(), "not made anew");
+        pkeys_match(self.fast.pkey, pkey)
     }
 
     /// What is posted may become a packet at once.

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use rnic_link::Port;
+use rnic_link::{Address, Port};
 use rnic_wire::Gid;
 
 use crate::addressing::gid_table::GidEntry;
@@ -175,9 +175,8 @@ impl Groups {
     }
 
     /// The queue pairs that get a copy of a packet to `address`, each once.
-    pub(crate) fn members(&self, address: IpAddr) -> &[u32] {
-        self.by_address
-            .get(&address)
-            .map_or(&[], |group| &group.members)
+    pub(crate) fn members(&self, address: Address) -> &[u32] {
+        let group = address.ip().and_then(|ip| self.by_address.get(&ip));
+        group.map_or(&[], |group| &group.members)
     }
 }

@@ -1,10 +1,9 @@
 //! A queue pair, as the engine has it.
 
 use std::collections::TryReserveError;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use rnic_link::{CmaWindow, PathId};
+use rnic_link::{Address, CmaWindow, PathId};
 use rnic_transport::{Fifo, QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
 
 use crate::engine::tables::remote_srq::RemoteSrq;
@@ -17,8 +16,8 @@ use crate::queues::{QpAttr, QpCap, QpShared, QpState, QpType, ReceiveSource, Sig
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) path: PathId,
-    pub(crate) local: IpAddr,
-    pub(crate) remote: IpAddr,
+    pub(crate) local: Address,
+    pub(crate) remote: Address,
     /// It is on this host.
     pub(crate) here: bool,
     /// The UDP port by which packets of it came last that were its own, if it is; 0 before.

@@ -5,7 +5,7 @@ use rnic_wire::{PathMtu, Psn, Xrceth};
 
 use super::post::gone;
 use super::{Qp, transitions};
-use crate::addressing::address::{headroom, path_spec};
+use crate::addressing::address::{address_vector, headroom};
 use crate::addressing::gid_table::{GidEntry, active_mtu};
 use crate::device::MAX_RD_ATOM;
 use crate::engine::{Acks, Engine, Peer, QpEntry};
@@ -31,6 +31,9 @@ impl Qp {
         nic.check_alive(VERB)?;
         let mask = transitions::meant(shared.qp_type, mask);
         check_values(attr, mask)?;
+        if mask.contains(M::PKEY_INDEX) {
+            nic.host().pkeys().check(VERB, attr.pkey_index)?;
+        }
         // Read before the engine is locked: that takes system calls.
         let datagram_rtr = shared.qp_type == QpType::Ud && attr.qp_state == QpState::Rtr;
         let table = if mask.contains(M::AV) || datagram_rtr && mask.contains(M::STATE) {
@@ -80,13 +83,6 @@ impl Qp {
 fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
     let ranges = [
         (M::PORT, "port_num", u64::from(attr.port_num), 1, 1),
-        (
-            M::PKEY_INDEX,
-            "pkey_index",
-            u64::from(attr.pkey_index),
-            0,
-            0,
-        ),
         (M::TIMEOUT, "timeout", u64::from(attr.timeout), 0, 31),
         (M::RETRY_CNT, "retry_cnt", u64::from(attr.retry_cnt), 0, 7),
         (M::RNR_RETRY, "rnr_retry", u64::from(attr.rnr_retry), 0, 7),
@@ -192,6 +188,7 @@ fn apply(
     let window = engine.window_bytes(path);
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     entry.attr = wanted;
+    entry.update_fast_path();
     let shared = entry.shared.clone();
     match to {
         QpState::Reset => {
@@ -314,8 +311,9 @@ fn resolve(
     attr: &QpAttr,
     table: &[GidEntry],
 ) -> Result<Peer> {
-    let spec = path_spec(VERB, &attr.ah, attr.dest_qp_num, table)?;
-    let remote = spec.remote;
+    let lid = engine.link.lid();
+    let vector = address_vector(VERB, &attr.ah, attr.dest_qp_num, table, lid)?;
+    let (local, remote) = (vector.local(), vector.remote());
     if remote.is_multicast() {
         return Err(Error::invalid(
             VERB,
@@ -323,28 +321,27 @@ fn resolve(
         ));
     }
     let mtu = attr.path_mtu.unwrap_or(PathMtu::M1024);
-    let headroom = headroom(remote);
+    let headroom = headroom(&remote);
     let headroom = match qp_type {
         QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
         _ => headroom,
     };
-    if let Err(ip_mtu) = engine.link.takes(&spec, mtu.bytes() as u32 + headroom) {
+    if let Err(ip_mtu) = engine.link.takes(&vector, mtu.bytes() as u32 + headroom) {
         return Err(Error::invalid(
             VERB,
             format!(
-                "path MTU {} does not fit the way from {} to {remote}, which carries IP packets of {ip_mtu} bytes",
-                mtu.bytes(),
-                spec.local
+                "path MTU {} does not fit the way from {local} to {remote}, which carries IP packets of {ip_mtu} bytes",
+                mtu.bytes()
             ),
         ));
     }
-    let path = engine.link.path(&spec).map_err(|e| {
+    let path = engine.link.path(&vector).map_err(|e| {
         let errno = e.shortage().unwrap_or(libc::EHOSTUNREACH);
         Error::new(VERB, errno, e.to_string())
     })?;
     Ok(Peer {
         path,
-        local: spec.local,
+        local,
         remote,
         here: engine.link.is_of_this_host(path),
         port: 0,
@@ -394,7 +391,7 @@ fn update(entry: &mut QpEntry, window: u32) {
 
 /// Attributes that may change in SQD.
 fn retune(entry: &mut QpEntry, window: u32) {
-    tell(entry, window, Rc::retune, Uc::update, Ud::update);
+    tell(entry, window, Rc::retune, Uc::retune, Ud::retune);
 }
 
 fn uc_attr(entry: &QpEntry) -> UcAttr {
@@ -404,7 +401,7 @@ fn uc_attr(entry: &QpEntry) -> UcAttr {
         pd: entry.shared.pd,
         dest_qpn: attr.dest_qp_num,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
-        pkey: 0xffff,
+        pkey: entry.fast.pkey(),
         sq_psn: Psn::new(attr.sq_psn),
         rq_psn: Psn::new(attr.rq_psn),
         remote_write: attr.qp_access_flags.contains(Access::REMOTE_WRITE),
@@ -418,7 +415,8 @@ fn ud_attr(entry: &QpEntry) -> UdAttr {
         pd: entry.shared.pd,
         qkey: attr.qkey,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
-        pkey: 0xffff,
+        pkey: entry.fast.pkey(),
+        pkey_index: attr.pkey_index,
         sq_psn: Psn::new(attr.sq_psn),
     }
 }
@@ -435,7 +433,7 @@ fn rc_attr(entry: &QpEntry, window_bytes: u32) -> RcAttr {
         pd: entry.shared.pd,
         dest_qpn: attr.dest_qp_num,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
-        pkey: 0xffff,
+        pkey: entry.fast.pkey(),
         sq_psn: Psn::new(attr.sq_psn),
         rq_psn: Psn::new(attr.rq_psn),
         timeout: attr.timeout,

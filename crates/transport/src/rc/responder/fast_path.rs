@@ -127,6 +127,7 @@ impl Responder {
             src_qpn: sh.attr.dest_qpn,
             immediate: Immediate::None,
             grh: None,
+            pkey_index: 0,
             solicited: bth.solicited,
         });
         true

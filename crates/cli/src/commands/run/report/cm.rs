@@ -3,6 +3,7 @@
 use super::Report;
 use super::record::Attempt;
 use super::story::{self, Story, seconds};
+use super::why::PARTITIONS;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
 
@@ -33,7 +34,7 @@ pub fn tell(report: &Report) -> Option<Story> {
     let asked = |attempt: &&Attempt| {
         matches!(
             attempt.what.as_str(),
-            "nobody listens" | "other service" | "backlog full" | "path mtu"
+            "nobody listens" | "other service" | "backlog full" | "path mtu" | "partition"
         )
     };
     attempts
@@ -91,7 +92,7 @@ fn of_attempt(report: &Report, attempt: &Attempt) -> Story {
         "rejected" => rejected(report, attempt, &mut story),
         "datagrams refused" => datagrams_refused(report, attempt, &mut story),
         "address error" => address(attempt, &mut story),
-        _ => unanswered(attempt, &mut story),
+        _ => unanswered(report, attempt, &mut story),
     }
     story
 }
@@ -130,6 +131,11 @@ fn rejected(report: &Report, attempt: &Attempt, story: &mut Story) {
                     .next
                     .push("look at the server's output: why did it refuse?".to_owned());
             }
+        }
+        12 if asked_side(report, attempt, "partition").is_some() => {
+            let side = asked_side(report, attempt, "partition");
+            story.cause = side.map(no_partition);
+            story.next.push(PARTITIONS.to_owned());
         }
         12 => {
             story.cause = Some(format!(
@@ -198,6 +204,14 @@ fn asked_side<'a>(report: &'a Report, attempt: &Attempt, what: &str) -> Option<&
         .rfind(|side| side.what == what && side.service == attempt.service && side.ns <= attempt.ns)
 }
 
+fn no_partition(side: &Attempt) -> String {
+    format!(
+        "its P_Key {:#06x} fits none of the peer's table, {}",
+        side.asked_pkey.unwrap_or(0),
+        side.pkeys.as_deref().unwrap_or("")
+    )
+}
+
 fn other_service(report: &Report, side: &Attempt) -> String {
     format!(
         "the listener in {} is for {} queue pairs, the request was for {}",
@@ -227,7 +241,7 @@ fn datagrams_refused(report: &Report, attempt: &Attempt, story: &mut Story) {
     ));
 }
 
-fn unanswered(attempt: &Attempt, story: &mut Story) {
+fn unanswered(report: &Report, attempt: &Attempt, story: &mut Story) {
     let over = attempt.what == "unreachable";
     story.what += if over {
         "nobody answered: RDMA_CM_EVENT_UNREACHABLE, status -110"
@@ -245,6 +259,15 @@ fn unanswered(attempt: &Attempt, story: &mut Story) {
             seconds(waited),
             host(attempt)
         ));
+    }
+    if let Some(side) = asked_side(report, attempt, "partition") {
+        story.cause = Some(format!(
+            "the request reached {}, which dropped it: {}",
+            report.process(side.process),
+            no_partition(side)
+        ));
+        story.next.push(PARTITIONS.to_owned());
+        return;
     }
     if let Some(pid) = attempt.peer_pid {
         let program = attempt.peer_program.as_deref().unwrap_or("a process");
@@ -320,6 +343,17 @@ fn of_request(report: &Report, side: &Attempt) -> Story {
     story.cause = Some(match side.what.as_str() {
         "nobody listens" => format!("nobody listens on {} at {to}", side.service),
         "other service" => other_service(report, side),
+        "partition" => {
+            story.what = story
+                .what
+                .replace("was refused", "was dropped for its P_Key");
+            story.next.push(PARTITIONS.to_owned());
+            format!(
+                "the P_Key {:#06x} of the request fits none of the table here, {}",
+                side.asked_pkey.unwrap_or(0),
+                side.pkeys.as_deref().unwrap_or("")
+            )
+        }
         "path mtu" => {
             let bytes = |mtu: Option<u32>| mtu.unwrap_or(0);
             return Story {

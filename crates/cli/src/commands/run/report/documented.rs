@@ -75,6 +75,16 @@ fn failure() -> Failure {
     }
 }
 
+fn partition() -> Partition {
+    Partition {
+        process: 1,
+        ns: 2,
+        ends: ends(),
+        pkey: 0xffff,
+        peer_pkey: 0x8001,
+    }
+}
+
 fn refusal() -> Refusal {
     Refusal {
         process: 1,
@@ -118,6 +128,8 @@ fn attempt() -> Attempt {
         listener: None,
         asked_mtu: None,
         most_mtu: None,
+        asked_pkey: None,
+        pkeys: None,
     }
 }
 
@@ -159,6 +171,7 @@ fn everything() -> Report {
             opened: true,
         }],
         failures: vec![failure()],
+        partitions: vec![partition()],
         refusals: vec![refusal()],
         flushed: Vec::new(),
         verbs: vec![Verb {

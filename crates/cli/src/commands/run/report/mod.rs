@@ -23,7 +23,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use record::{
-    Attempt, Device, Failure, Flushed, Lint, Qp, Record, Refusal, Stopped, Verb, Waiting,
+    Attempt, Device, Failure, Flushed, Lint, Partition, Qp, Record, Refusal, Stopped, Verb, Waiting,
 };
 
 /// What was asked for beside the closing words.
@@ -143,6 +143,7 @@ pub struct Report {
     pub processes: Vec<Process>,
     pub failures: Vec<Failure>,
     pub refusals: Vec<Refusal>,
+    pub partitions: Vec<Partition>,
     pub flushed: Vec<Flushed>,
     pub verbs: Vec<Verb>,
     pub waiting: Vec<Waiting>,
@@ -195,6 +196,7 @@ impl Report {
             }
             Record::Failure(failure) => self.failures.push(failure),
             Record::Refusal(refusal) => self.refusals.push(refusal),
+            Record::Partition(partition) => self.partitions.push(partition),
             Record::Flushed(flushed) => self.flushed.push(flushed),
             Record::Verb(verb) => self.verbs.push(verb),
             Record::Waiting(waiting) => self.waiting.push(waiting),
@@ -291,6 +293,7 @@ fn document(
         "failure": failure,
         "failures": report.failures,
         "refusals": report.refusals,
+        "other_partitions": report.partitions,
         "refused_verbs": report.verbs,
         "waiting_for_receives": report.waiting,
         "waiting_for_stopped": report.stopped,

@@ -17,6 +17,7 @@ pub enum Record {
     },
     Failure(Failure),
     Refusal(Refusal),
+    Partition(Partition),
     Flushed(Flushed),
     Waiting(Waiting),
     Stopped(Stopped),
@@ -143,6 +144,18 @@ pub struct Refusal {
     pub memory: Option<Memory>,
 }
 
+/// A queue pair dropped a packet of another partition.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Partition {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    /// Its own, and the packet's.
+    pub pkey: u16,
+    pub peer_pkey: u16,
+}
+
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Flushed {
     pub process: u64,
@@ -226,6 +239,9 @@ pub struct Attempt {
     /// Of a request that was refused for its path MTU, and what the way takes here, bytes.
     pub asked_mtu: Option<u32>,
     pub most_mtu: Option<u32>,
+    /// Of a request in another partition: its P_Key, and the table of the port.
+    pub asked_pkey: Option<u16>,
+    pub pkeys: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]

@@ -445,6 +445,68 @@ fn path_mtus_of_both_ends_are_compared() {
     assert_eq!(found, [("path mtu", 32, 4096, 1024)]);
 }
 
+/// What one side dropped for its P_Key the other one never hears of.
+#[test]
+fn two_partitions_are_named() {
+    let partition = |process, qpn, peer, own, theirs| {
+        format!(
+            r#"{{"record":"partition","process":{process},"ns":5,"qpn":{qpn},"peer_qpn":{peer},
+            "pkey":{own},"peer_pkey":{theirs}}}"#
+        )
+    };
+    let failure = failure(12, 9, &request(3, 0, 0));
+    let at_the_peer = partition(2, 32, 16, 0x8001, 0xffff);
+    expect(
+        &told(&report(&[&failure, &at_the_peer])),
+        &[
+            "the peer, server (pid 22), drops the packets",
+            "0xffff of this side and 0x8001 of the peer are of two partitions",
+            "RNIC_PKEYS",
+        ],
+    );
+    let here = partition(1, 16, 32, 1, 1);
+    expect(
+        &told(&report(&[&failure, &here])),
+        &[
+            "the peer's packets are dropped here",
+            "are both of limited members",
+        ],
+    );
+    // Another queue pair's are no cause.
+    let others = partition(2, 33, 17, 0x8001, 0xffff);
+    let said = told(&report(&[&failure, &others]));
+    assert!(!said.contains("partition"), "{said}");
+}
+
+/// Nor does who asks for a connection.
+#[test]
+fn a_request_in_another_partition_is_named() {
+    let service = r#","service":"TCP 7471","from":"10.0.0.1","address":"10.0.0.2""#;
+    let asked = format!(
+        r#"{{"record":"connection","process":2,"ns":5,"what":"partition","asked_pkey":32769,
+        "pkeys":"0xffff,0x0002"{service}}}"#
+    );
+    let attempt = |what: &str, more: &str| {
+        format!(
+            r#"{{"record":"connection","process":1,"ns":9,"what":"{what}","service":"TCP 7471",
+            "local":"10.0.0.1:4000","peer":"10.0.0.2:7471"{more}}}"#
+        )
+    };
+    let silence = attempt("unreachable", r#","tries":16,"waited_ns":60000000000"#);
+    let refused = attempt("rejected", r#","reason":12"#);
+    for (lines, what) in [
+        (
+            vec![&asked[..], &silence],
+            "server (pid 22), which dropped it",
+        ),
+        (vec![&asked[..], &refused], "reason 12"),
+        (vec![&asked[..]], "was dropped for its P_Key"),
+    ] {
+        let said = told(&report(&lines));
+        expect(&said, &[what, "0x8001", "0xffff,0x0002", "RNIC_PKEYS"]);
+    }
+}
+
 #[test]
 fn bytes_in_words() {
     for (n, text) in [

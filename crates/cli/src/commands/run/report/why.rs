@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use rnic_nic as nic;
 
-use super::record::{Ends, Failure, Memory, Refusal, Request};
+use super::record::{Ends, Failure, Memory, Partition, Refusal, Request};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::{Report, cm};
 use crate::topics::catalogue;
@@ -564,11 +564,14 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         .chain(report.refusals.iter().map(|r| (&r.ends, r.ns, r.process)))
         .find(|(ends, ns, _)| ends.is_opposite(&failure.ends) && *ns < failure.ns);
     let peer = failure.peer_process.as_deref().unwrap_or("unknown");
+    let partition = partition_of(report, failure);
     let cause = if let Some((_, _, process)) = failed_itself {
         format!(
             "the peer's queue pair, of {}, had failed itself before: look there first",
             report.process(process)
         )
+    } else if let Some(partition) = &partition {
+        partition.clone()
     } else {
         match (peer, heard, heard_ever) {
             ("stopped", ..) => is_stopped(
@@ -613,6 +616,7 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         false => cause,
     });
     story.next.push(match peer {
+        _ if partition.is_some() => PARTITIONS.to_owned(),
         "stopped" => go_on(failure.peer_pid.unwrap_or(0)),
         "gone" => "see how the peer ended; a side that is done should wait for the other before it leaves".to_owned(),
         "alive" | "own" | "own, not connected" | "own, in error" => {
@@ -623,6 +627,42 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
             failure.ends.peer.as_deref().unwrap_or("PEER")
         ),
     });
+}
+
+/// What to do about two partitions.
+pub const PARTITIONS: &str = "give both sides a P_Key of one partition, one of them that of a full member (0x8000): \
+     pkey_index, RNIC_PKEYS; rnic devices -v shows the table";
+
+/// What one side of the connection dropped for its P_Key.
+fn partition_of(report: &Report, failure: &Failure) -> Option<String> {
+    let of_this_side =
+        |p: &&Partition| (p.process, p.ends.key()) == (failure.process, failure.ends.key());
+    let mut partitions = report.partitions.iter();
+    if let Some(theirs) = report
+        .partitions
+        .iter()
+        .find(|p| p.ends.is_opposite(&failure.ends))
+    {
+        let (own, peers) = (theirs.peer_pkey, theirs.pkey);
+        let process = report.process(theirs.process);
+        return Some(format!(
+            "the peer, {process}, drops the packets: {}",
+            partitions_differ(own, peers)
+        ));
+    }
+    let own = partitions.find(of_this_side)?;
+    Some(format!(
+        "the peer's packets are dropped here: {}",
+        partitions_differ(own.pkey, own.peer_pkey)
+    ))
+}
+
+fn partitions_differ(own: u16, peers: u16) -> String {
+    let how = match (own ^ peers) & 0x7fff {
+        0 => "are both of limited members",
+        _ => "are of two partitions",
+    };
+    format!("the P_Keys {own:#06x} of this side and {peers:#06x} of the peer {how}")
 }
 
 /// Status 13: no receive.

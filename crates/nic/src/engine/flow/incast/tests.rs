@@ -2,9 +2,9 @@
 //! nobody is held back for ever.
 
 use super::*;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const HOST: Address = Address::RoceV2(IpAddr::V4(Ipv4Addr::LOCALHOST));
 const MS: u64 = 1_000_000;
 
 const IDLE: Requests = Requests {
@@ -291,7 +291,7 @@ fn who_leaves_makes_room() {
 #[test]
 fn each_host_has_its_own() {
     let (mut incast, _) = group(1, 40);
-    let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)).into();
     let mut place = IncastMember::default();
     incast.join(other, &mut place, IDLE);
     assert!(incast.is_free(place) && !incast.must_wait(&mut place, WANTS));

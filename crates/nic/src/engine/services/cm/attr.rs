@@ -46,6 +46,7 @@ impl Entry {
             .filter(|_| self.qp_type != QpType::Ud);
         let attr = QpAttr {
             qp_state: state,
+            pkey_index: self.pkey_index,
             port_num: 1,
             ..QpAttr::default()
         };

@@ -9,6 +9,7 @@ use rnic_wire::cm::{PortSpace, ServiceId};
 use super::entry::{Entry, State, Waiting};
 use super::event::EventKind;
 use super::params::IdOption;
+use super::path_record::PathRecord;
 use super::slab::Key;
 use super::state::Cm;
 use crate::error::{Error, Result};
@@ -96,6 +97,7 @@ impl Cm {
 
     pub(crate) fn set_option(&mut self, key: Key, option: IdOption) -> Result<()> {
         const VERB: &str = "rdma_set_option";
+        let pkeys = self.host.pkeys().clone();
         let entry = self.entry(VERB, key)?;
         match option {
             IdOption::Tos(tos) => entry.options.tos = Some(tos),
@@ -132,9 +134,25 @@ impl Cm {
                 }
                 entry.options.ack_timeout = Some(timeout);
             }
+            IdOption::PkeyIndex(index) => {
+                entry.expect(VERB, &[State::Idle, State::Bound, State::AddrResolved])?;
+                pkeys.check(VERB, index)?;
+                entry.pkey_index = index;
+            }
             IdOption::Path(path) => {
                 entry.expect(VERB, &[State::AddrResolved])?;
-                entry.path = Some(path);
+                let index = pkeys.index_in_partition(path.pkey).ok_or_else(|| {
+                    let PathRecord { pkey, .. } = path;
+                    Error::invalid(
+                        VERB,
+                        format!("the path's P_Key {pkey:#06x} is of no partition of the port"),
+                    )
+                })?;
+                entry.pkey_index = index;
+                entry.path = Some(PathRecord {
+                    pkey: pkeys.get(index).unwrap_or(path.pkey),
+                    ..path
+                });
                 entry.state = State::RouteResolved;
                 self.post(Waiting::new(key, EventKind::RouteResolved));
             }

@@ -74,6 +74,7 @@ impl Cm {
                             flow_label: path.flow_label,
                             traffic_class: path.traffic_class,
                             hop_limit: path.hop_limit,
+                            pkey: path.pkey,
                             ..Address::new(path.sgid, path.dgid)
                         },
                         pkey: path.pkey,

@@ -4,7 +4,7 @@ use rnic_cm::{Address, Admission, Config, Endpoint, Time};
 use rnic_host::QP1;
 use rnic_host::qp1::range_of_id;
 use rnic_host::registry::range_of;
-use rnic_link::{PathSpec, Port, Received};
+use rnic_link::{AddressVector, PathSpec, Port, Received};
 use rnic_wire::Gid;
 
 use super::entry::{Source, Waiting};
@@ -75,7 +75,7 @@ impl Cm {
 
     /// A packet to QP 1.
     pub(crate) fn receive(&mut self, received: &Received<'_>) -> Taken {
-        self.qp1.receive(received)
+        self.qp1.receive(received, self.host.pkeys())
     }
 
     /// When [`Engine::attend_to_cm`] has something to do.
@@ -153,15 +153,17 @@ impl Cm {
         self.update_last_words(link);
         let (mut sent, mut asked) = (false, false);
         for arrived in std::mem::take(&mut self.forwards) {
-            if let Some(spec) = self.spec(&arrived.way_here()) {
-                self.qp1.send(link, &spec, &arrived.mad, now);
+            if let Some(vector) = self.vector(&arrived.way_here()) {
+                self.qp1
+                    .send(link, &vector, arrived.pkey, &arrived.mad, now);
                 sent = true;
             }
         }
         while let Some(transmit) = self.endpoint.poll_transmit() {
             asked |= transmit.awaits_answer();
-            if let Some(spec) = self.spec(&transmit.address) {
-                self.qp1.send(link, &spec, &transmit.mad, now);
+            if let Some(vector) = self.vector(&transmit.address) {
+                let pkey = transmit.address.pkey;
+                self.qp1.send(link, &vector, pkey, &transmit.mad, now);
                 sent = true;
             }
         }
@@ -181,16 +183,17 @@ impl Cm {
         sent
     }
 
-    fn spec(&self, address: &Address) -> Option<PathSpec> {
+    fn vector(&self, address: &Address) -> Option<AddressVector> {
         let row = self.row_of_gid(address.local_gid)?;
-        Some(PathSpec {
+        let spec = PathSpec {
             local: row.addr,
             scope_id: row.scope_id,
             remote: address.remote_gid.ip(),
             dest_qpn: QP1,
             traffic_class: address.traffic_class,
             hop_limit: address.hop_limit,
-        })
+        };
+        Some(spec.into())
     }
 }
 

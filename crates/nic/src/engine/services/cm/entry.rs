@@ -163,6 +163,8 @@ pub(crate) struct Entry {
     /// What the way to the peer carries.
     pub(crate) mtu: Option<PathMtu>,
     pub(crate) path: Option<PathRecord>,
+    /// Its place in the P_Key table: that of its path, once it has one.
+    pub(crate) pkey_index: u16,
     pub(crate) claim: Option<PortClaim>,
     /// Of a listener: requests that may still wait to be taken.
     pub(crate) backlog: u32,
@@ -223,6 +225,7 @@ impl Entry {
             source_lost: false,
             mtu: None,
             path: None,
+            pkey_index: 0,
             claim: None,
             backlog: 0,
             qkey: 0,

@@ -14,7 +14,7 @@ use super::entry::Terms;
 use super::entry::{Connection, Entry, Number, Phase, Source, State, Waiting};
 use super::event::{ConnEvent, EventKind, EventParam, UdEvent};
 use super::listeners::Listeners;
-use super::path_record::{PKEY, PathRecord};
+use super::path_record::PathRecord;
 use super::slab::{Key, Slab};
 use super::state::Cm;
 use crate::addressing::gid_table::GidEntry;
@@ -82,7 +82,9 @@ impl Cm {
                 } => {
                     let number = Number::Conn(conn);
                     let listener = Key::from_bits(listener);
-                    if self.is_too_wide(&request) {
+                    if self.host.pkeys().index_matching(request.req.pkey).is_none() {
+                        self.refuse_pkey(conn, &request, now);
+                    } else if self.is_too_wide(&request) {
                         self.refuse_mtu(conn, &request, now);
                     } else if self.requested(listener, number, &request, now).is_none() {
                         self.endpoint.destroy(Time(now), conn);
@@ -200,6 +202,18 @@ impl Cm {
         Some(key)
     }
 
+    /// The queue pair of a peer is in none of the port's partitions. No reason of a REJ is about
+    /// that (IBTA vol. 1, 12.6.7.2). Linux, which finds no address vector then, gives this one.
+    #[cold]
+    fn refuse_pkey(&mut self, conn: ConnId, request: &Request, now: u64) {
+        let (address, req) = (&request.address, &request.req);
+        let between = (address.local_gid.ip(), address.remote_gid.ip());
+        observe::cm::other_partition(req.service_id, between, req.pkey, self.host.pkeys());
+        let (reason, info) = (RejectReason::INVALID_GID, &request.address.local_gid.0);
+        let refused = self.endpoint.reject(Time(now), conn, reason, info, &[]);
+        debug_assert_eq!(refused, Ok(()));
+    }
+
     /// The path MTU that a peer has chosen is more than the own interface carries. Linux takes it
     /// all the same, and then nothing longer arrives.
     fn is_too_wide(&self, request: &Request) -> bool {
@@ -239,13 +253,14 @@ impl Cm {
             Transport::Other(..) => return None,
         };
         let address = &request.address;
+        let (pkey_index, pkey) = self.partition_of(req.pkey)?;
         let path = PathRecord {
             dgid: address.remote_gid,
             sgid: address.local_gid,
             flow_label: address.flow_label,
             hop_limit: address.hop_limit,
             traffic_class: address.traffic_class,
-            pkey: req.pkey,
+            pkey,
             sl: req.primary.sl,
             // What makes no sense is taken for the least.
             mtu: request.path_mtu().unwrap_or(PathMtu::M256),
@@ -257,6 +272,7 @@ impl Cm {
         entry.place(self.row_of_gid(address.local_gid)?);
         entry.mtu = Some(path.mtu);
         entry.path = Some(path);
+        entry.pkey_index = pkey_index;
         entry.connection = Some(Connection {
             number,
             phase: Phase::Request,
@@ -299,6 +315,8 @@ impl Cm {
         let service = request.req.service_id;
         let mut entry = self.entry_of_request(listener, QpType::Ud, request.ip, service)?;
         let address = &request.address;
+        let (pkey_index, pkey) = self.partition_of(request.req.pkey)?;
+        entry.pkey_index = pkey_index;
         let source = entry.place(self.row_of_gid(address.local_gid)?);
         let mtu = PathMtu::largest_for_netdev(source.netdev_mtu);
         let path = PathRecord {
@@ -307,7 +325,7 @@ impl Cm {
             flow_label: address.flow_label,
             hop_limit: address.hop_limit,
             traffic_class: address.traffic_class,
-            pkey: PKEY,
+            pkey,
             sl: 0,
             mtu,
             rate: 0,
@@ -330,6 +348,13 @@ impl Cm {
         let key = self.offer(listener, entry, param)?;
         self.by_number.insert(number.value(), key);
         Some(())
+    }
+
+    /// The entry of the P_Key table by which the owner of a P_Key is talked to.
+    fn partition_of(&self, pkey: u16) -> Option<(u16, u16)> {
+        let pkeys = self.host.pkeys();
+        let index = pkeys.index_matching(pkey)?;
+        Some((index, pkeys.get(index)?))
     }
 
     /// The id of a request, with the addresses that its header names.

@@ -139,12 +139,18 @@ impl Cm {
 impl Arrived {
     /// From the receiver to the sender.
     pub(crate) fn way_back(&self) -> Address {
-        Address::new(Gid::from(self.dst), Gid::from(self.src))
+        Address {
+            pkey: self.pkey,
+            ..Address::new(Gid::from(self.dst), Gid::from(self.src))
+        }
     }
 
     /// From the sender to the receiver, as it came.
     pub(crate) fn way_here(&self) -> Address {
-        Address::new(Gid::from(self.src), Gid::from(self.dst))
+        Address {
+            pkey: self.pkey,
+            ..Address::new(Gid::from(self.src), Gid::from(self.dst))
+        }
     }
 }
 

@@ -50,6 +50,9 @@ pub enum IdOption {
     AfOnly(bool),
     /// RDMA_OPTION_ID_ACK_TIMEOUT: `timeout` of the queue pair, 0 to 31 (4.096 us * 2^n).
     AckTimeout(u8),
+    /// Index of the P_Key of the path that
+    /// [`Id::resolve_route`](crate::cm::Id::resolve_route) finds. No option of librdmacm.
+    PkeyIndex(u16),
     /// RDMA_OPTION_IB_PATH: the path, instead of
     /// [`Id::resolve_route`](crate::cm::Id::resolve_route); gives RouteResolved.
     Path(PathRecord),

@@ -2,9 +2,6 @@
 
 use rnic_wire::{Gid, PathMtu};
 
-/// The default partition.
-pub(crate) const PKEY: u16 = 0xffff;
-
 /// A path record (IBTA vol. 1, 15.2.5.16; `struct ib_user_path_rec`), in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRecord {

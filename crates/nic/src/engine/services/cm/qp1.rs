@@ -4,9 +4,12 @@ use std::net::IpAddr;
 
 use rnic_host::QP1;
 use rnic_host::qp1::OPCODE;
-use rnic_link::{PathId, PathSpec, Port, Received};
-use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, QP1_QKEY};
+use rnic_link::{AddressVector, PathId, Port, Received};
+use rnic_wire::cm::{Addressee, MAD_LEN, QP1_QKEY};
 use rnic_wire::{Bth, Deth, Ext, Packet, Psn, emit};
+
+use crate::addressing::pkey_table::PkeyTable;
+use crate::observe;
 
 /// Paths kept open for the peers that were written to last.
 const PATHS: usize = 64;
@@ -21,6 +24,8 @@ pub(crate) struct Arrived {
     pub(crate) src: IpAddr,
     pub(crate) dst: IpAddr,
     pub(crate) src_port: u16,
+    /// The own P_Key by which it was taken in.
+    pub(crate) pkey: u16,
     pub(crate) mad: [u8; MAD_LEN],
 }
 
@@ -29,6 +34,8 @@ pub(crate) struct Arrived {
 pub(crate) enum Taken {
     Yes,
     Malformed,
+    /// Dropped: no P_Key of the table is of its partition.
+    BadPkey,
     /// Dropped: too many wait.
     NoRoom,
 }
@@ -43,30 +50,42 @@ pub(crate) struct Qp1 {
 
 #[derive(Debug)]
 struct Kept {
-    spec: PathSpec,
+    vector: AddressVector,
     path: PathId,
     used: u64,
 }
 
 impl Qp1 {
-    /// Takes a packet to QP 1.
-    pub(crate) fn receive(&mut self, received: &Received<'_>) -> Taken {
+    /// Takes a packet to QP 1, which is in all partitions of the port (IBTA vol. 1, 10.9.3).
+    pub(crate) fn receive(&mut self, received: &Received<'_>, pkeys: &PkeyTable) -> Taken {
         let Ok(packet) = Packet::parse(received.bytes) else {
             return Taken::Malformed;
         };
         let good = packet.bth.opcode == OPCODE
-            && packet.bth.pkey & 0x7fff == DEFAULT_PKEY & 0x7fff
             && packet
                 .ext
                 .deth
                 .is_some_and(|deth| deth.qkey == QP1_QKEY && deth.src_qp == QP1);
+        // The connection manager knows peers by GID, and a packet without a GRH has none.
+        let (Some(src), Some(dst)) = (received.src.ip(), received.dst.ip()) else {
+            return Taken::Malformed;
+        };
+        let own = pkeys.index_matching(packet.bth.pkey);
+        let Some(pkey) = own.and_then(|index| pkeys.get(index)) else {
+            if let Addressee::Service(service, _) = Addressee::of(packet.payload.here()) {
+                let between = (dst, src);
+                observe::cm::other_partition(service, between, packet.bth.pkey, pkeys);
+            }
+            return Taken::BadPkey;
+        };
         match <[u8; MAD_LEN]>::try_from(packet.payload.here()) {
             Ok(_) if good && self.waiting.len() >= MOST_WAITING => Taken::NoRoom,
             Ok(mad) if good => {
                 self.waiting.push(Arrived {
-                    src: received.src,
-                    dst: received.dst,
+                    src,
+                    dst,
                     src_port: received.src_port,
+                    pkey,
                     mad,
                 });
                 Taken::Yes
@@ -83,15 +102,22 @@ impl Qp1 {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Sends a datagram to QP 1 of a peer. What cannot be sent is lost: the connection manager
-    /// repeats what matters.
-    pub(crate) fn send(&mut self, link: &mut Port, spec: &PathSpec, mad: &[u8; MAD_LEN], now: u64) {
-        let Some(path) = self.path(link, spec, now) else {
+    /// Sends a datagram to QP 1 of a peer, in that partition. What cannot be sent is lost: the
+    /// connection manager repeats what matters.
+    pub(crate) fn send(
+        &mut self,
+        link: &mut Port,
+        vector: &AddressVector,
+        pkey: u16,
+        mad: &[u8; MAD_LEN],
+        now: u64,
+    ) {
+        let Some(path) = self.path(link, vector, now) else {
             return;
         };
         let bth = Bth {
             opcode: OPCODE,
-            pkey: DEFAULT_PKEY,
+            pkey,
             dest_qp: QP1,
             psn: Psn::new(self.psn),
             ..Bth::default()
@@ -116,8 +142,8 @@ impl Qp1 {
         }
     }
 
-    fn path(&mut self, link: &mut Port, spec: &PathSpec, now: u64) -> Option<PathId> {
-        if let Some(kept) = self.paths.iter_mut().find(|kept| kept.spec == *spec) {
+    fn path(&mut self, link: &mut Port, vector: &AddressVector, now: u64) -> Option<PathId> {
+        if let Some(kept) = self.paths.iter_mut().find(|kept| kept.vector == *vector) {
             kept.used = now;
             return Some(kept.path);
         }
@@ -127,9 +153,9 @@ impl Qp1 {
             let oldest = (0..self.paths.len()).min_by_key(|i| self.paths[*i].used)?;
             link.release_path(self.paths.swap_remove(oldest).path);
         }
-        let path = link.path(spec).ok()?;
+        let path = link.path(vector).ok()?;
         self.paths.push(Kept {
-            spec: *spec,
+            vector: *vector,
             path,
             used: now,
         });

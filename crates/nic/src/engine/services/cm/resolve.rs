@@ -6,8 +6,9 @@ use rnic_host::ports::PortClaim;
 use rnic_wire::{Gid, PathMtu};
 
 use super::entry::{Entry, Source};
-use super::path_record::{PKEY, PathRecord};
+use super::path_record::PathRecord;
 use crate::addressing::gid_table::GidEntry;
+use crate::addressing::pkey_table::PkeyTable;
 use crate::error::{Error, Result};
 use crate::host::Host;
 
@@ -158,7 +159,7 @@ impl Entry {
 }
 
 /// The path record that Linux makes of an address on RoCE: there is nobody to ask.
-pub(crate) fn path_record(entry: &Entry) -> Option<PathRecord> {
+pub(crate) fn path_record(entry: &Entry, pkeys: &PkeyTable) -> Option<PathRecord> {
     let (source, peer) = (entry.source?, entry.peer?);
     let ack_timeout = entry.options.ack_timeout.filter(|timeout| *timeout > 0);
     Some(PathRecord {
@@ -167,7 +168,7 @@ pub(crate) fn path_record(entry: &Entry) -> Option<PathRecord> {
         flow_label: 0,
         hop_limit: HOP_LIMIT,
         traffic_class: entry.options.tos.unwrap_or(0),
-        pkey: PKEY,
+        pkey: pkeys.get(entry.pkey_index)?,
         sl: 0,
         mtu: entry.mtu?,
         rate: 0,

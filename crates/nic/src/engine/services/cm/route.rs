@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use rnic_wire::Gid;
 
 use super::entry::Entry;
-use super::path_record::{PKEY, PathRecord};
+use super::path_record::PathRecord;
+use crate::addressing::pkey_table::PkeyTable;
 
 /// What an id knows of its way (`rdma_ucm`'s query route, address, path and GID in one).
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,7 @@ pub struct Route {
     pub sgid: Gid,
     /// The peer's GID; zero before.
     pub dgid: Gid,
-    /// Default partition on the device, else 0.
+    /// Of its path on the device, before of index 0 of the table; else 0.
     pub pkey: u16,
     /// Node GUID of the device, host order.
     pub node_guid: u64,
@@ -33,7 +34,7 @@ pub struct Route {
 }
 
 impl Route {
-    pub(crate) fn of(entry: &Entry, node_guid: u64) -> Route {
+    pub(crate) fn of(entry: &Entry, node_guid: u64, pkeys: &PkeyTable) -> Route {
         let source = entry.source;
         Route {
             local: entry.local,
@@ -45,7 +46,9 @@ impl Route {
             dgid: entry
                 .peer
                 .map_or(Gid::default(), |peer| Gid::from(peer.ip())),
-            pkey: if source.is_some() { PKEY } else { 0 },
+            pkey: source
+                .and_then(|_| pkeys.get(entry.pkey_index))
+                .unwrap_or(0),
             node_guid: source.map_or(0, |_| node_guid),
             path: entry.path,
         }

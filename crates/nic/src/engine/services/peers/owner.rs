@@ -13,7 +13,7 @@ use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, Delegate, Device, Evidence, LocalFault, Pd,
     Placement, QpEvent, RcAttr, RecvWqe, RemoteAccess, RemoteFault, Sge, Verdict,
 };
-use rnic_wire::{Packet, PathMtu, Psn};
+use rnic_wire::{DEFAULT_PKEY, Packet, PathMtu, Psn};
 
 use super::message::{Message, Packets, Target, Verdicts, rights};
 use crate::engine::SrqTable;
@@ -244,7 +244,8 @@ fn attr_of(target: Target) -> Option<RcAttr> {
         pd: Pd(0),
         dest_qpn: target.dest_qpn,
         mtu: PathMtu::from_ibv(target.mtu.into())?,
-        pkey: 0xffff,
+        // It sends no packets, and the target's process looks at the P_Key of those that come.
+        pkey: DEFAULT_PKEY,
         sq_psn: Psn::new(0),
         rq_psn: Psn::new(0),
         timeout: 0,
