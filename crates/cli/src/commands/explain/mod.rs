@@ -17,7 +17,7 @@ use crate::topics::topic::{Kind, Topic};
 #[command(after_help = "\
 Examples:
   rnic explain 12                        a work completion status (and what 12 is elsewhere)
-  rnic explain errno 12                  also: wc, event, state, nak, vendor, wr, cm, rej, sidr
+  rnic explain errno 12                  also: wc, event, state, nak, vendor, wr, cm, rej, sidr, fi, ucs
   rnic explain IBV_WC_REM_ACCESS_ERR     or rem_access, or \"remote access error\"
   rnic explain nak 0x61
   rnic explain RDMA_CM_EVENT_REJECTED, error 8
@@ -84,6 +84,7 @@ fn number(topic: &Topic) -> String {
     match topic.kind {
         Kind::Nak | Kind::Vendor => format!("{:#04x}", topic.number),
         Kind::Program => String::new(),
+        Kind::Fabric | Kind::Ucx => format!("-{}", topic.number),
         _ => topic.number.to_string(),
     }
 }
@@ -243,7 +244,9 @@ fn unknown(words: &[String]) -> Failure {
     let failure = Failure::new(format!("nothing is known of `{}`", words.join(" ")));
     let near = lookup::near(words);
     let failure = match near.is_empty() {
-        true => failure,
+        true => failure.cause(
+            "it holds no status, errno, event or code of the verbs, and is no line of a program that is listed",
+        ),
         false => failure.cause(format!(
             "did you mean one of these?{}",
             near.iter()
@@ -251,5 +254,8 @@ fn unknown(words: &[String]) -> Failure {
                 .collect::<String>()
         )),
     };
-    failure.next("`rnic explain` lists everything")
+    failure.next(
+        "`rnic explain` lists everything. The lines before this one may name the failure; and `rnic run -- PROGRAM` \
+         says what failed first",
+    )
 }
