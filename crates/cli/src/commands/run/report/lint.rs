@@ -89,6 +89,11 @@ fn words(lint: &Lint) -> Words {
             "7 means for ever: the program hangs without an error",
             "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)",
         ),
+        "late receive" if matches!(more.as_str(), "UD" | "UC") => (
+            format!("QP {object:#x} ({more}): the first receive was posted after RTS"),
+            "a message that comes before it is lost, and neither side is told: UD and UC have no RNR NAK and no rnr_retry",
+            "post receives before the queue pair moves to RTR, or before its number is given to the peer",
+        ),
         "late receive" => (
             format!("QP {object:#x}: the first receive was posted after RTS, and rnr_retry is 0"),
             "a message that comes before it is refused, and with rnr_retry 0 on the sender's side that is the end (status 13)",

@@ -350,9 +350,31 @@ fn events(sum: &Sum) {
         "meant nothing to their queue pair".into(),
         sum.event("dropped"),
     ));
+    for (name, words) in [
+        ("no_receive_drops", "messages without a receive (UC, UD)"),
+        ("too_long_drops", "messages longer than the receive (UC)"),
+        (
+            "access_drops",
+            "messages that may not access the memory (UC)",
+        ),
+        (
+            "incomplete_drops",
+            "messages of which packets were lost (UC)",
+        ),
+        (
+            "packet_length_drops",
+            "messages cut for another path MTU (UC, UD)",
+        ),
+        (
+            "malformed_drops",
+            "messages of wrong opcodes or lengths (UC)",
+        ),
+    ] {
+        drops.push((words.into(), sum.event(name)));
+    }
     drops.push((
-        "messages cut short or without a receive (UC, UD)".into(),
-        sum.event("messages_dropped"),
+        "requests with another start PSN".into(),
+        sum.event("start_psn_violations"),
     ));
     drops.push(("wrong Q_Key".into(), sum.event("qkey_violations")));
     drops.push((
