@@ -1,7 +1,8 @@
 //! Capture: what was sent and received, as whole IP packets in a pcap file that Wireshark reads.
 //!
-//! Link type RAW (101), nanoseconds, addresses and ports and IDs as on the wire, right checksums;
-//! TTL and traffic class of received packets are not known and are written as the defaults. Records
+//! Link type RAW (101), nanoseconds, addresses and ports, IDs, TTL and traffic class as on the wire,
+//! right checksums. If the kernel does not tell TTL and traffic class of received packets, they are
+//! written as the defaults. Records
 //! are appended by single `write`s of whole records to a file opened with O_APPEND, so several
 //! processes may share one file. A packet between two processes that both capture is in it twice,
 //! sent and received. What came to another process and was handed over is in the files of both,
@@ -23,7 +24,7 @@ use crate::staging::path::{Route, default_hop_limits};
 use crate::{LinkCounters, LinkError};
 use rnic_host::handover;
 use rnic_host::steering::Probe;
-use rnic_host::train::Train;
+use rnic_host::train::{IpMarks, Train};
 use rnic_sys::{self as sys, Fd};
 
 const MAGIC_NS: u32 = 0xa1b2_3c4d;
@@ -145,14 +146,15 @@ impl Capture {
         self.record(headers, packet);
     }
 
-    /// Records a packet received, with what its IPv4 header was found to have had.
-    pub fn received(&mut self, flow: &Flow, header: IcrcOk, packet: &[u8]) {
+    /// Records a packet received, with what its IPv4 header was found to have had and with the marks
+    /// that it came with.
+    pub fn received(&mut self, flow: &Flow, header: IcrcOk, marks: Option<IpMarks>, packet: &[u8]) {
         let headers = IpUdp {
             flow: *flow,
             ip_id: if flow.src.is_ipv4() { header.ip_id } else { 0 },
             dont_fragment: header.df,
-            traffic_class: 0,
-            hop_limit: 0,
+            traffic_class: marks.map_or(0, |marks| marks.traffic_class),
+            hop_limit: marks.map_or(0, |marks| marks.hop_limit),
         };
         self.record(headers, packet);
     }
@@ -232,7 +234,7 @@ impl<L: Link> Pcap<L> {
                 // With this one its ICRC is wrong in the capture, too.
                 Err(_) => train.ids.of(k).unwrap_or(likely),
             };
-            self.capture.received(&flow, header, packet);
+            self.capture.received(&flow, header, train.marks, packet);
         }
     }
 }

@@ -228,6 +228,7 @@ impl Inbox {
                         src: flow.src,
                         dst: flow.dst,
                         src_port: flow.src_port,
+                        marks: train.marks,
                         bytes: &packet[..packet.len() - ICRC_LEN],
                         detached: None,
                         dest_qpn: qpn,

@@ -544,6 +544,7 @@ impl Inbound {
                             src: flow.src,
                             dst: flow.dst,
                             src_port: 0,
+                            marks: None,
                             bytes,
                             detached,
                             dest_qpn,

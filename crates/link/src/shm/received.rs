@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
+use rnic_host::train::IpMarks;
 use rnic_wire::PathMtu;
 
 use super::detached::Detached;
@@ -22,6 +23,8 @@ pub struct Received<'a> {
     pub dst: IpAddr,
     /// UDP source port; 0 of what came through memory.
     pub src_port: u16,
+    /// Traffic class and hop limit, if it came by a wire that tells.
+    pub marks: Option<IpMarks>,
     /// From the first byte of the BTH to the last pad byte, without ICRC.
     pub bytes: &'a [u8],
     /// Where its payload is, if it came through memory without it, and its sender's path MTU: then

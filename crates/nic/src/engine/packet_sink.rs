@@ -138,31 +138,36 @@ impl PacketSink for PathSink<'_> {
     }
 }
 
-/// The IP header of a packet, as far as a UDP socket shows it.
+/// The IP header of a packet, as far as a UDP socket shows it. What came through memory has been
+/// forwarded by nobody.
 pub(super) fn network_header(received: &Received<'_>) -> UdPrefix {
     /// What Linux sends with.
     const HOPS: u8 = 64;
     const UDP: u8 = 17;
+    let (traffic_class, hop_limit) = match received.marks {
+        Some(marks) => (marks.traffic_class, marks.hop_limit),
+        None => (0, HOPS),
+    };
     let udp_len = (UDP_LEN + received.bytes.len() + ICRC_LEN) as u16;
     match (received.src, received.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => UdPrefix::V4(Ipv4Header {
-            tos: 0,
+            tos: traffic_class,
             // A ring may carry what is longer than any datagram; who takes it looks at the length
             // of what it brings.
             total_len: udp_len.wrapping_add(Ipv4Header::LEN as u16),
             id: 0,
             dont_fragment: true,
-            ttl: HOPS,
+            ttl: hop_limit,
             protocol: UDP,
             src,
             dst,
         }),
         (src, dst) => UdPrefix::V6(Grh {
-            traffic_class: 0,
+            traffic_class,
             flow_label: 0,
             payload_len: udp_len,
             next_header: UDP,
-            hop_limit: HOPS,
+            hop_limit,
             sgid: Gid::from(src).0,
             dgid: Gid::from(dst).0,
         }),
