@@ -1,5 +1,6 @@
 //! From packets to conversations: who talks with whom, and which send queue a packet is about.
 
+mod elsewhere;
 mod pairing;
 
 use std::collections::{HashMap, VecDeque};
@@ -494,6 +495,7 @@ impl Dissector {
     /// After the last frame.
     pub fn finish(mut self) -> Finished {
         let end_ns = self.capture.time.1;
+        self.join_elsewhere();
         let mut map: Vec<(usize, bool)> = Vec::with_capacity(self.live.len());
         let mut order: Vec<usize> = (0..self.live.len())
             .filter(|&index| self.live[index].merged.is_none())

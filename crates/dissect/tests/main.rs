@@ -8,4 +8,5 @@ mod interop;
 mod mtus;
 mod network;
 mod psns;
+mod start_psns;
 mod support;

@@ -226,6 +226,20 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             Some(silence(peer, *ever_answered)),
             Some("12"),
         ),
+        What::StartPsns { began, expects, answers, given_up } => (
+            format!(
+                "the start PSNs differ: {me} began at {:#x}, and {peer} expects {:#x}, as {} of {peer} {}{}",
+                began.value(),
+                expects.value(),
+                count(*answers, "answer"),
+                if *answers == 1 { "says" } else { "say" },
+                if *given_up { format!(": {me} gets status 12") } else { String::new() }
+            ),
+            Some(format!(
+                "nothing was lost. The rq_psn of {peer} (ibv_modify_qp to RTR) must be the sq_psn of {me} (to RTS)"
+            )),
+            Some("12"),
+        ),
         What::Unanswered { message: id, times, span_ns, ns_to_end, rnr: true, .. } => (
             format!(
                 "{} {}, and has no answer when the capture ends, {} later",
