@@ -2,6 +2,7 @@
 //! own, by cargo-nextest.
 
 mod captures;
+mod copies;
 mod ends;
 mod hostile;
 mod interop;

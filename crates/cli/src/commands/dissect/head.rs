@@ -69,7 +69,7 @@ pub fn lines(report: &Report<'_>) -> Vec<String> {
     if capture.skipped.copies > 0 {
         say(format!(
             "left out: {} of a packet that another interface, or the other direction, had shown",
-            count(capture.skipped.copies, "copy").replace("copys", "copies")
+            count(capture.skipped.copies, "copy")
         ));
     }
     if capture.uncut > 0 {

@@ -14,7 +14,10 @@ fn records(file: &[u8]) -> Vec<Vec<u8>> {
         let len = word(8) as usize;
         assert_eq!(word(8), word(12));
         assert!(word(4) < 1_000_000_000);
-        out.push(rest[16..16 + len].to_vec());
+        let (link, ip) = rest[16..16 + len].split_at(SLL_LEN);
+        let sent = link == sll_header(Way::Sent, ip[0] >> 4 == 6);
+        assert!(sent || link == sll_header(Way::Received, ip[0] >> 4 == 6));
+        out.push(ip.to_vec());
         rest = &rest[16 + len..];
     }
     out
