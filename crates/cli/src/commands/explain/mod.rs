@@ -58,28 +58,6 @@ struct Answer<'a> {
     also: &'a [&'static Topic],
 }
 
-/// Breaks a paragraph at spaces, so that no line is longer than `width`, where words allow.
-fn paragraph(width: usize, first: &str, rest: &str, text: &str) -> String {
-    let mut all = String::new();
-    let mut line = first.to_owned();
-    let mut empty = true;
-    // Two and more spaces part a command from its explanation.
-    for (i, word) in text.split(' ').enumerate() {
-        if !empty && line.len() + 1 + word.len() > width {
-            all += line.trim_end();
-            all.push('\n');
-            line = rest.to_owned();
-            empty = true;
-        }
-        if !empty || (word.is_empty() && i > 0) {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    all + line.trim_end()
-}
-
 fn number(topic: &Topic) -> String {
     match topic.kind {
         Kind::Nak | Kind::Vendor => format!("{:#04x}", topic.number),
@@ -91,7 +69,7 @@ fn number(topic: &Topic) -> String {
 
 fn print(topic: &Topic, width: usize) {
     let say = |first: &str, rest: &str, text: &str| {
-        crate::say!("{}", paragraph(width, first, rest, text));
+        crate::say!("{}", out::paragraph(width, first, rest, text));
     };
     let text = match topic.text {
         "" => String::new(),
@@ -156,14 +134,17 @@ fn row(topic: &Topic, terminal: Option<usize>) {
     match terminal {
         Some(width) if 2 + text.len() > width => {
             let words: Vec<&str> = text.split_whitespace().collect();
-            crate::say!("{}", paragraph(width, "  ", "      ", &words.join(" ")));
+            crate::say!(
+                "{}",
+                out::paragraph(width, "  ", "      ", &words.join(" "))
+            );
         }
         _ => crate::say!("  {text}"),
     }
 }
 
 fn list_all(terminal: Option<usize>, width: usize) {
-    let say = |text: &str| crate::say!("{}", paragraph(width, "", "  ", text));
+    let say = |text: &str| crate::say!("{}", out::paragraph(width, "", "  ", text));
     say("What `rnic explain` knows. Ask by number, name or message: rnic explain 12");
     for kind in Kind::ALL {
         crate::say!();

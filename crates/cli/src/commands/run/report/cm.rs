@@ -200,7 +200,7 @@ fn asked_side<'a>(report: &'a Report, attempt: &Attempt, what: &str) -> Option<&
 
 fn other_service(report: &Report, side: &Attempt) -> String {
     format!(
-        "the listener in {} is for {} queue pairs, the request was for {}",
+        "the listener in {} is for queue pairs of type {}, the request was for {}",
         report.process(side.process),
         side.listener.as_deref().unwrap_or("other"),
         side.asked.as_deref().unwrap_or("others")

@@ -653,13 +653,13 @@ fn a_connection_that_was_not_made_is_told() {
         ),
         (
             vec![
-                attempt(2, 8, "other service", r#","asked":"Uc","listener":"Rc""#),
+                attempt(2, 8, "other service", r#","asked":"UC","listener":"RC""#),
                 rejected(28, ""),
             ],
             &[
                 HEAD,
                 "without private data",
-                "for Rc queue pairs, the request was for Uc",
+                "for queue pairs of type RC, the request was for UC",
             ],
         ),
         (

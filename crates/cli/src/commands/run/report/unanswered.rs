@@ -3,6 +3,7 @@
 use super::Report;
 use super::record::Failure;
 use super::story::{Story, go_on, is_stopped, seconds};
+use crate::text::count;
 
 /// The PSN that the peer expects and the one at which this side began, if they differ and nothing was
 /// ever acknowledged: as the peer's answers say, or as its own side of the run counted.
@@ -29,7 +30,7 @@ pub fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut 
         Some(request) => {
             let answers = match (request.heard, failure.vendor_err) {
                 (0, _) => "nothing came back".to_owned(),
-                (n, _) => format!("{n} packets came back, but not the answer"),
+                (n, _) => format!("{} came back, but not the answer", count(n, "packet")),
             };
             let ever = match (request.heard_ever, request.answered) {
                 (0, _) => "the peer's queue pair has never answered",
@@ -37,9 +38,9 @@ pub fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut 
                 (_, true) => "it had acknowledged earlier ones",
             };
             story.seen.push(format!(
-                "PSN {:#08x} was sent {} times in {}; {answers}; {ever}",
+                "PSN {:#08x} was sent {} in {}; {answers}; {ever}",
                 request.psn,
-                request.tries.max(1),
+                count(request.tries.max(1).into(), "time"),
                 seconds(request.waited_ns)
             ));
             (request.heard, u64::from(request.answered))
@@ -142,8 +143,8 @@ pub fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut 
 pub fn not_ready(failure: &Failure, story: &mut Story) {
     if let Some(request) = &failure.request {
         story.seen.push(format!(
-            "the peer answered {} times within {} that it has no receive posted (RNR NAK)",
-            request.tries.max(1),
+            "the peer answered {} within {} that it has no receive posted (RNR NAK)",
+            count(request.tries.max(1).into(), "time"),
             seconds(request.waited_ns)
         ));
     }

@@ -10,6 +10,7 @@ use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::unanswered::{not_ready, unanswered};
 use super::{Report, cm, drops};
+use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
 
@@ -63,16 +64,16 @@ fn of_first(report: &Report, program: &str, status: ExitStatus, faults: bool) ->
             .iter()
             .map(|(status, count)| format!("{count} with status {status}"))
             .collect();
-        let count = report.failures.len();
-        if count > 1 {
+        let number = report.failures.len();
+        if number > 1 {
             // A process tells of no more.
-            let more = if count >= nic::MOST_FAILURES as usize {
+            let more = if number >= nic::MOST_FAILURES as usize {
                 " or more"
             } else {
                 ""
             };
             story.seen.push(format!(
-                "in all, {count}{more} work requests failed ({}); those with status 5 are a consequence and not counted",
+                "in all, {number}{more} work requests failed ({}); those with status 5 are a consequence and not counted",
                 list.join(", ")
             ));
         }
@@ -98,8 +99,8 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
                 qp(&waiting.ends)
             ),
             seen: vec![format!(
-                "{} RNR NAKs in {}: the peer had no receive posted, and rnr_retry 7 means to wait for ever",
-                waiting.naks,
+                "{} in {}: the peer had no receive posted, and rnr_retry 7 means to wait for ever",
+                count(waiting.naks, "RNR NAK"),
                 seconds(waiting.waited_ns)
             )],
             cause: Some("the peer posts no receives, or stopped to repost them".to_owned()),
@@ -234,12 +235,15 @@ fn of_failure(report: &Report, failure: &Failure, faults: bool) -> Story {
 fn asked(failure: &Failure, request: &Request) -> Option<String> {
     match (request.remote_addr, request.rkey) {
         (Some(addr), Some(rkey)) => Some(format!(
-            "{} of {} bytes, remote address {addr:#x}, rkey {rkey:#x}",
-            failure.operation, request.length
+            "{} of {}, remote address {addr:#x}, rkey {rkey:#x}",
+            failure.operation,
+            count(request.length, "byte")
         )),
-        _ if request.length > 0 => {
-            Some(format!("{} of {} bytes", failure.operation, request.length))
-        }
+        _ if request.length > 0 => Some(format!(
+            "{} of {}",
+            failure.operation,
+            count(request.length, "byte")
+        )),
         _ => None,
     }
 }
@@ -254,15 +258,17 @@ fn length(report: &Report, failure: &Failure, story: &mut Story) {
         let (cause, next) = match datagram {
             true => (
                 format!(
-                    "a UD message is one packet, of {} bytes at most (the MTU of the port), and this one has {}",
-                    request.longest, request.length
+                    "a UD message is one packet, of {} at most (the MTU of the port), and this one has {}",
+                    count(request.longest, "byte"),
+                    request.length
                 ),
                 "send it in pieces, or over RC; ibv_query_port says the MTU (active_mtu)",
             ),
             false => (
                 format!(
-                    "the message has {} bytes, and the longest may have {}",
-                    request.length, request.longest
+                    "the message has {}, and the longest may have {}",
+                    count(request.length, "byte"),
+                    request.longest
                 ),
                 "send it in pieces; ibv_query_port says the most (max_msg_sz)",
             ),
@@ -289,7 +295,11 @@ fn length(report: &Report, failure: &Failure, story: &mut Story) {
 }
 
 fn too_long(room: u64, length: u64, whose: &str) -> String {
-    format!("{whose} has room for {room} bytes, the message is longer: {length} bytes or more")
+    format!(
+        "{whose} has room for {}, the message is longer: {} or more",
+        count(room, "byte"),
+        count(length, "byte")
+    )
 }
 
 /// Status 4: which entry, and what it lacks.
@@ -329,9 +339,9 @@ fn fault(memory: &Memory, key: &str, whose: &str) -> String {
             let how = if u128::from(memory.addr) >= region_end || end <= u128::from(region.addr) {
                 "lies outside".to_owned()
             } else if memory.addr < region.addr {
-                format!("begins {} bytes before", region.addr - memory.addr)
+                format!("begins {} before", count(region.addr - memory.addr, "byte"))
             } else {
-                format!("ends {} bytes past", end - region_end)
+                format!("ends {} past", count((end - region_end) as u64, "byte"))
             };
             format!(
                 "{whose}, {asked}, {how} the region of {named}, which is {}",
@@ -424,7 +434,8 @@ fn bad_response(report: &Report, failure: &Failure, story: &mut Story) {
         .and_then(|r| Some((r.length, r.response?)));
     if let Some((length, response)) = response {
         story.seen.push(format!(
-            "of the {length} bytes asked for, a packet brought {response}"
+            "of the {} asked for, a packet brought {response}",
+            count(length, "byte")
         ));
     }
     if !other_mtu(report, failure, story)
@@ -493,9 +504,9 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
         ),
         "packet length" => (
             format!(
-                "a packet of {} bytes of payload came ({}, PSN {:#08x}), and path_mtu of the responder is {}: the requester has \
+                "a packet of {} of payload came ({}, PSN {:#08x}), and path_mtu of the responder is {}: the requester has \
                  another path_mtu",
-                refusal.length.unwrap_or(0),
+                count(refusal.length.unwrap_or(0), "byte"),
                 refusal.operation,
                 refusal.psn,
                 refusal.path_mtu.unwrap_or(0)
