@@ -64,13 +64,14 @@ pub(crate) fn note_all<'a>(
     device: (LinkCounters, DropCounters),
     last: bool,
 ) {
-    if !wanted() && !(last && is_on()) {
+    let only_drops = !wanted();
+    if only_drops && (!last || !is_on()) {
         return;
     }
     let Some(mut state) = state() else {
         return;
     };
-    if !wanted() {
+    if only_drops {
         queue_pairs.for_each(|(shared, counters)| state.tell_drops(shared.qpn, &counters));
         return;
     }

@@ -261,7 +261,7 @@ pub fn run(
         outcome.client.mismatch(|| {
             format!(
                 "the server saw {} of {}",
-                count(sides.0 as u64, "message"),
+                count(sides.0, "message"),
                 sides.1
             )
         });
