@@ -19,7 +19,7 @@ mod topics;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use commands::{bench, demo, devices, dissect, explain, pages, part, run, verify};
 use platform::out;
 
@@ -38,8 +38,8 @@ struct Cli {
     command: Command,
 }
 
-/// What follows the help: first steps, the settings, ports. In lines of 100 columns at most, which
-/// is the width of all help: a longer one would go on below its beginning.
+/// What follows the help: first steps, the settings, ports. A line for each; [`parser`] breaks
+/// them.
 fn after_help() -> String {
     use text::settings;
     let programs = settings::help(rnic_settings::ALL);
@@ -51,6 +51,19 @@ fn after_help() -> String {
         PORTS,
     ]
     .join("\n\n")
+}
+
+/// The parser, with helps that fit the terminal. It breaks lines as well, but knows no columns.
+fn parser() -> clap::Command {
+    let width = out::help_columns();
+    let fitted = move |command: clap::Command| {
+        let help = command.get_after_help().map(ToString::to_string);
+        match help {
+            Some(help) => command.after_help(out::in_columns(&help, width)),
+            None => command,
+        }
+    };
+    fitted(Cli::command()).mut_subcommands(fitted)
 }
 
 const FIRST_STEPS: &str = "\
@@ -94,7 +107,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::from_arg_matches(&parser().get_matches()) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let result = match cli.command {
         Command::Run(args) => run::main(args),
         Command::Explain(args) => explain::main(args),
         Command::Dissect(args) => dissect::main(args),
@@ -103,7 +120,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Part(args) => part::main(args),
-        Command::Pages(args) => pages::main(args, Cli::command()),
+        Command::Pages(args) => pages::main(args, parser()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,6 +17,7 @@ mod json;
 mod made;
 #[path = "common/markup.rs"]
 mod markup;
+mod plurals;
 mod report_lines;
 mod run;
 mod verify;

@@ -74,6 +74,42 @@ fn help_fits_the_terminal() {
     }
 }
 
+/// Lines that end early, though the first word of the next one would have had room: the text was
+/// broken for one width, and again for another.
+fn broken_twice(text: &str, columns: usize) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let early = |pair: &&[&str]| {
+        let (line, next) = (pair[0], pair[1]);
+        let prose = |line: &str| line.starts_with(|c: char| c.is_alphabetic());
+        // Of a column, whatever its indentation.
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let column = indent(line) > 20 && indent(line) == indent(next);
+        let first = next.split_whitespace().next().unwrap_or_default();
+        (prose(line) && prose(next) && !line.ends_with(':') || column)
+            && line.chars().count() + 1 + first.chars().count() <= columns
+    };
+    lines.windows(2).filter(early).map(|pair| pair[0]).collect()
+}
+
+#[test]
+fn no_help_is_broken_twice() {
+    for columns in [60, 80, 100] {
+        let text = on_a_terminal(columns, &["--help"]);
+        // What follows the list of commands.
+        let (_, after) = text.split_once("First steps:").expect("first steps");
+        assert_eq!(broken_twice(after, columns.into()), [""; 0], "{columns}");
+        for command in COMMANDS {
+            let text = on_a_terminal(columns, &[command, "--help"]);
+            let (_, after) = text.split_once("Options:").expect("options");
+            assert_eq!(
+                broken_twice(after, columns.into()),
+                [""; 0],
+                "{command} {columns}"
+            );
+        }
+    }
+}
+
 #[test]
 fn explain_fits_the_terminal() {
     for columns in [40, 60] {

@@ -7,7 +7,7 @@ use crate::kind::Kind;
 use crate::model::{Mark, Message, MtuSource, Outcome};
 use crate::notes::Notes;
 use crate::packet::Packet;
-use crate::tracker::{FullPacket, Mtu, Tracker, is_mtu, read_span};
+use crate::tracker::{Elsewhere, FullPacket, Mtu, Tracker, is_mtu, read_span};
 
 impl Tracker {
     /// How well an answer fits this side: 0 not at all. For pairing.
@@ -53,6 +53,7 @@ impl Tracker {
         self.answers_seen.push(p);
         let psn = p.bth.psn;
         if self.next.is_none() {
+            self.look_elsewhere(p);
             self.orphans.push(p);
             return (None, Mark::Orphan);
         }
@@ -145,6 +146,7 @@ impl Tracker {
         if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
             self.count_nak(aeth.syndrome);
         }
+        self.look_elsewhere(p);
         if psn.distance_from(next) >= 0 && self.uncertain.is_none() {
             self.orphans.push(p);
             notes.add(
@@ -172,6 +174,35 @@ impl Tracker {
                 (id, Mark::Stray)
             }
         }
+    }
+
+    /// Notes what the peer expects, if it is nothing that was sent.
+    fn look_elsewhere(&mut self, p: &Packet) {
+        let psn = p.bth.psn;
+        let (expects, nak) = match p.ext.aeth.map(|aeth| aeth.syndrome) {
+            Some(Syndrome::Ack { .. }) => (psn.next(), false),
+            Some(Syndrome::Nak(NakCode::PsnSequenceError)) => (psn, true),
+            _ => return,
+        };
+        let was_sent = match (self.began, self.next) {
+            (Some(began), Some(next)) => {
+                expects.distance_from(began) >= 0 && expects.distance_from(next) <= 0
+            }
+            _ => false,
+        };
+        if was_sent || self.uncertain.is_some() {
+            return;
+        }
+        let known = self.elsewhere.get_or_insert(Elsewhere {
+            expects,
+            same: true,
+            count: 0,
+            naks: 0,
+            first: (p.time_ns, p.number),
+        });
+        known.same &= known.expects == expects;
+        known.count += 1;
+        known.naks += u64::from(nak);
     }
 
     fn count_nak(&mut self, syndrome: Syndrome) {

@@ -5,8 +5,8 @@ use crate::finding::{PeerHad, What};
 use crate::kind::Kind;
 use crate::latency::Latencies;
 use crate::model::{Cause, Message, Outcome, Repeat};
-use crate::notes::Notes;
-use crate::tracker::Tracker;
+use crate::notes::{Notes, Numbers};
+use crate::tracker::{Elsewhere, Tracker};
 
 /// No requester is later than this with what it sends again, as long as nothing is known of its
 /// timers.
@@ -89,8 +89,9 @@ impl Tracker {
             }
         }
         self.tell_doubled(notes);
+        let apart = self.counts_from_elsewhere(end_ns, agreed, notes);
         for repeat in &self.side.repeats {
-            if repeat.cause == Cause::Timeout && !repeat.rest_of_read {
+            if !apart && repeat.cause == Cause::Timeout && !repeat.rest_of_read {
                 let what = What::Timeout {
                     psn: repeat.psns.0,
                     packets: repeat.packets,
@@ -102,13 +103,49 @@ impl Tracker {
                 notes.at(self.end, repeat.time, &[repeat.numbers.0], what);
             }
         }
-        if !self.unreliable && !self.refused {
+        if !self.unreliable && !self.refused && !apart {
             self.tell_unanswered(end_ns, agreed, notes);
         }
         self.tell_under_way(end_ns, notes);
         while let Some(message) = self.live.pop_front() {
             self.put_away(*message, notes);
         }
+    }
+
+    /// Nothing was ever acknowledged, and the peer's answers say that it expects what was never sent:
+    /// tells of that, instead of what it looks like.
+    fn counts_from_elsewhere(&mut self, end_ns: u64, agreed: Agreed, notes: &mut Notes) -> bool {
+        let certain = self.elsewhere.filter(Elsewhere::is_certain);
+        let (Some(found), Some(began)) = (certain, self.began) else {
+            return false;
+        };
+        let oldest = self.never_answered.iter().chain(&self.live);
+        let Some(message) = oldest.into_iter().find(|message| message.is_open()) else {
+            return false;
+        };
+        if self.side.acks.0 > 0 || self.unreliable || message.psn != began {
+            return false;
+        }
+        let given_up = self.given_up(message, end_ns, agreed);
+        let packets = [message.begun.1, found.first.1];
+        let what = What::StartPsns {
+            began,
+            expects: found.expects,
+            answers: found.count,
+            given_up,
+        };
+        let end = self.end;
+        notes.findings.retain(|finding| {
+            let said = match finding.what {
+                What::Lost { psn, .. } => psn == found.expects,
+                What::GhostAck { psn } => psn.next() == found.expects,
+                _ => false,
+            };
+            finding.side != end || !said
+        });
+        notes.at(end, message.begun.0, &packets, what);
+        self.orphans = Numbers::default();
+        true
     }
 
     /// The requests are in the file twice and their answers, too. One of these alone may be so when

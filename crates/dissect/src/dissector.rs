@@ -1,9 +1,10 @@
 //! From packets to conversations: who talks with whom, and which send queue a packet is about.
 
+mod copies;
+mod elsewhere;
 mod pairing;
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use rnic_wire::cm::Mad;
@@ -20,6 +21,7 @@ use crate::live::Live;
 use crate::model::{Capture, Endpoint, Mark, MtuSource, Pairing, Place};
 use crate::notes::Notes;
 use crate::packet::{self, Icrc, Packet};
+use copies::Copies;
 use pairing::{FlowKey, flow_key};
 
 /// How much is kept.
@@ -40,23 +42,6 @@ impl Default for Limits {
     }
 }
 
-/// Where a frame was captured: the interface of the file, its index on the host, whether it had
-/// sent it.
-type Tap = (u32, Option<u32>, Option<bool>);
-
-/// A copy of a packet at a second interface follows within this time.
-const COPY_NS: u64 = 10_000_000;
-/// Packets that are looked at for copies, and the most places at which one is expected.
-const RECENT: usize = 64;
-const TAPS: usize = 16;
-
-/// A packet that was seen a moment ago, and where.
-struct Recent {
-    hash: u64,
-    time: u64,
-    taps: Vec<Tap>,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct DatagramKey {
     low: (IpAddr, u32),
@@ -75,7 +60,7 @@ pub struct Dissector {
     pub(crate) unpaired: HashMap<(IpAddr, IpAddr), Vec<usize>>,
     pub(crate) live: Vec<Live>,
     connections: Connections,
-    recent: VecDeque<Recent>,
+    copies: Copies,
     icrc_seen: u64,
     bad: Bad,
 }
@@ -113,7 +98,7 @@ impl Dissector {
             unpaired: HashMap::new(),
             live: Vec::new(),
             connections: Connections::default(),
-            recent: VecDeque::new(),
+            copies: Copies::default(),
             icrc_seen: 0,
             bad: Bad::default(),
         }
@@ -139,7 +124,7 @@ impl Dissector {
                 return;
             }
         };
-        if self.is_copy(frame, &outer, bytes) {
+        if self.copies.is_one(frame, &outer, bytes) {
             self.capture.skipped.copies += 1;
             return;
         }
@@ -198,32 +183,6 @@ impl Dissector {
                 }
             }
         }
-    }
-
-    /// The same bytes at another interface, or in the other direction, a moment ago. What shows a
-    /// packet a second time is no copy: it was sent again.
-    fn is_copy(&mut self, frame: &Frame<'_>, outer: &Outer, bytes: &[u8]) -> bool {
-        let mut hasher = DefaultHasher::new();
-        (outer.flow, outer.ip_id, bytes).hash(&mut hasher);
-        let hash = hasher.finish();
-        let tap = (frame.interface, outer.ifindex, outer.outgoing);
-        let time = frame.time_ns;
-        let original = self.recent.iter_mut().find(|known| {
-            known.hash == hash
-                && time.abs_diff(known.time) < COPY_NS
-                && known.taps.len() < TAPS
-                && !known.taps.contains(&tap)
-        });
-        if let Some(original) = original {
-            original.taps.push(tap);
-            return true;
-        }
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        let taps = vec![tap];
-        self.recent.push_back(Recent { hash, time, taps });
-        false
     }
 
     fn packet(&mut self, p: &Packet, payload: &[u8]) -> Option<Place> {
@@ -494,6 +453,7 @@ impl Dissector {
     /// After the last frame.
     pub fn finish(mut self) -> Finished {
         let end_ns = self.capture.time.1;
+        self.join_elsewhere();
         let mut map: Vec<(usize, bool)> = Vec::with_capacity(self.live.len());
         let mut order: Vec<usize> = (0..self.live.len())
             .filter(|&index| self.live[index].merged.is_none())

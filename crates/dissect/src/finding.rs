@@ -109,6 +109,14 @@ pub enum What {
         ever_answered: bool,
         answered: bool,
     },
+    /// Nothing was ever acknowledged: this end began at one PSN, and the other one's `answers` say that
+    /// it expects another.
+    StartPsns {
+        began: Psn,
+        expects: Psn,
+        answers: u64,
+        given_up: bool,
+    },
     /// PSNs that the capture lacks, in front of this packet; whether any of them `came` later.
     Gap { psn: Psn, count: u32, came: bool },
     /// Packets that came behind later ones.
@@ -197,6 +205,7 @@ impl What {
         match self {
             What::Refused { .. }
             | What::GaveUp { .. }
+            | What::StartPsns { .. }
             | What::UcLost { .. }
             | What::Qkey { .. }
             | What::DatagramTooLong { .. }
@@ -250,6 +259,7 @@ impl What {
             What::OddSyndrome { .. } => "odd-syndrome",
             What::GaveUp { .. } => "gave-up",
             What::Unanswered { .. } => "unanswered",
+            What::StartPsns { .. } => "start-psns",
             What::Gap { .. } => "gap",
             What::Reordered { .. } => "reordered",
             What::ResponseGap { .. } => "response-gap",

@@ -46,6 +46,10 @@ pub(crate) struct Tracker {
     pub open_from: usize,
     /// No message that awaits a mere acknowledgement lies before this one.
     pub plain_from: usize,
+    /// The first PSN that was seen.
+    pub began: Option<Psn>,
+    /// What the peer expects, as answers say that lie outside of what was sent.
+    pub elsewhere: Option<Elsewhere>,
     /// One past the last PSN that was sent.
     pub next: Option<Psn>,
     /// Length of the last message, a READ, while the MTU and thus its span are not known.
@@ -82,6 +86,28 @@ pub(crate) struct Tracker {
     pub full: Option<FullPacket>,
     /// The same of the READ responses, which the other end sent.
     pub full_answer: Option<FullPacket>,
+}
+
+/// Answers that name a PSN which was never sent: the two sides count from different ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elsewhere {
+    /// What the peer expects.
+    pub expects: Psn,
+    /// All of them say the same.
+    pub same: bool,
+    /// How many, and how many of them are NAKs.
+    pub count: u64,
+    pub naks: u64,
+    /// Time and number of the first.
+    pub first: (u64, u64),
+}
+
+impl Elsewhere {
+    /// An answer lies outside by chance, or because its request is not in the capture. A NAK that asks
+    /// for something, and an ACK that comes again and again, do not.
+    pub fn is_certain(&self) -> bool {
+        self.same && (self.naks > 0 || self.count > 1)
+    }
 }
 
 /// A packet that is as long as its sender's path MTU.
@@ -129,6 +155,8 @@ impl Tracker {
             live: VecDeque::new(),
             open_from: 0,
             plain_from: 0,
+            began: None,
+            elsewhere: None,
             next: None,
             uncertain: None,
             gaps: Gaps::default(),
@@ -202,6 +230,7 @@ impl Tracker {
         if self.next.is_none() {
             self.next = Some(psn);
         }
+        self.began.get_or_insert(psn);
         self.settle_span(psn, mtu);
         let next = self.next.unwrap_or(psn);
         let mut ahead = psn.distance_from(next);

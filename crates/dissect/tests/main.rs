@@ -2,10 +2,12 @@
 //! own, by cargo-nextest.
 
 mod captures;
+mod copies;
 mod ends;
 mod hostile;
 mod interop;
 mod mtus;
 mod network;
 mod psns;
+mod start_psns;
 mod support;

@@ -12,14 +12,14 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::train::{IpIds, Train};
+use crate::train::{IpIds, IpMarks, Train};
 use rnic_sys::{self as sys, Addr, Fd};
 
 /// Bytes of a record before its packets.
-pub const HEADER_LEN: usize = 48;
+pub const HEADER_LEN: usize = 52;
 /// Most bytes of a message: a train of the greatest length and its header.
 pub const MESSAGE_LEN: usize = 65_536 + HEADER_LEN;
-const MAGIC: u32 = 0x1d00_12d0;
+const MAGIC: u32 = 0x1d00_12d1;
 const BUFFER: i32 = 4 << 20;
 
 /// Where a header has the capture file in which its packets are.
@@ -39,6 +39,9 @@ pub fn encode_header(train: &Train, capture: u16) -> [u8; HEADER_LEN] {
     out[CAPTURE_AT..16].copy_from_slice(&capture.to_ne_bytes());
     out[16..32].copy_from_slice(&v6(train.src));
     out[32..48].copy_from_slice(&v6(train.dst));
+    if let Some(marks) = train.marks {
+        out[48..51].copy_from_slice(&[1, marks.traffic_class, marks.hop_limit]);
+    }
     out
 }
 
@@ -60,6 +63,10 @@ pub fn decode_header(rest: &[u8]) -> Option<Train> {
         src_port: u16::from_ne_bytes([header[12], header[13]]),
         segment: (word(8) as usize).max(1),
         ids: IpIds::Hidden,
+        marks: (header[48] == 1).then_some(IpMarks {
+            traffic_class: header[49],
+            hop_limit: header[50],
+        }),
         len: word(4) as usize,
     };
     (word(0) == MAGIC && train.len > 0 && train.len <= packets.len()).then_some(train)

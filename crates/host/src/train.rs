@@ -20,6 +20,17 @@ pub struct Train {
     pub segment: usize,
     /// What is known of their IPv4 headers.
     pub ids: IpIds,
+    /// What routers look at and change; `None`: the kernel does not tell.
+    pub marks: Option<IpMarks>,
+}
+
+/// Traffic class and hop limit of an IP packet as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpMarks {
+    /// DSCP and, in the two lowest bits, ECN; over IPv4 the TOS.
+    pub traffic_class: u8,
+    /// Over IPv4 the TTL.
+    pub hop_limit: u8,
 }
 
 impl Train {

@@ -31,6 +31,7 @@ mod refusal_report;
 mod report;
 mod rsockets;
 mod scale;
+mod silent;
 mod spoofing;
 mod stopped_process;
 mod unreliable;

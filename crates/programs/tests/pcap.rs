@@ -309,3 +309,54 @@ fn a_lossy_run_is_explained() {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }
 }
+
+/// Hop limit, DSCP and ECN are in the capture as they were on the wire, at both ends; and in the GRH
+/// of a datagram's receive.
+#[test]
+fn marks_are_those_of_the_wire() {
+    let name = "marks_are_those_of_the_wire";
+    let trial = Trial::start_beside_others(name);
+    let Some(program) = rnic_programs::compile::c_program(&trial, "hop") else {
+        return;
+    };
+    if !skip::have_programs(name, &["tshark"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let program = program.to_str().expect("a path");
+    for (address, ttl, class) in [
+        ("127.0.0.1", "ip.ttl", "ip.dsfield"),
+        ("::1", "ipv6.hlim", "ipv6.tclass"),
+    ] {
+        let gid = place.gid(address).index.to_string();
+        let file = trial.folder().join(format!("{ttl}.pcap"));
+        let mut command = place.command(place.rnic());
+        command.arg("run").arg("--pcap").arg(&file);
+        // 0x6b: DSCP 26, and ECN "congestion experienced".
+        command.args(["--", program, &gid, "9", "107"]);
+        let finished = Process::spawn(command).wait(TIME);
+        finished.expect_success();
+        assert_eq!(finished.stdout, "grh 9 107\n", "{address}");
+        let marks = fields(&file, "infiniband", &[ttl, class]);
+        // A datagram, a WRITE and its ACK, each sent and received.
+        assert_eq!(marks.len(), 6, "{address}: {marks:?}");
+        for line in &marks {
+            assert!(
+                matches!(&**line, "9\t0x6b" | "9\t0x0000006b" | "9\t107"),
+                "{address}: {marks:?}"
+            );
+        }
+        let mut command = place.command(place.rnic());
+        command.arg("dissect").arg(&file);
+        let finished = Process::spawn(command).wait(TIME);
+        assert!(
+            finished
+                .stdout
+                .contains("marked \"congestion experienced\""),
+            "{}",
+            finished.stdout
+        );
+    }
+}

@@ -110,7 +110,7 @@ fn refusals_in_words() {
         (
             "read",
             "past-end",
-            &["status 10", "ends 1 bytes past the region"],
+            &["status 10", "ends 1 byte past the region"],
         ),
         (
             "cas",
@@ -147,7 +147,7 @@ fn refusals_in_words() {
         (
             "write",
             "local-past-end",
-            &["status 4", "ends 1 bytes past the region of lkey"],
+            &["status 4", "ends 1 byte past the region of lkey"],
         ),
         (
             "send",

@@ -483,6 +483,13 @@ impl AsFd for CompletionChannel {
     }
 }
 
+impl AsRawFd for CompletionQueue {
+    /// The descriptor of the queue's channel, see [`CompletionQueue::channel`].
+    fn as_raw_fd(&self) -> RawFd {
+        self.channel().as_raw_fd()
+    }
+}
+
 impl AsFd for CompletionQueue {
     /// The descriptor of the queue's channel, see [`CompletionQueue::channel`].
     fn as_fd(&self) -> BorrowedFd<'_> {

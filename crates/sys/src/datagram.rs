@@ -156,10 +156,15 @@ pub struct Datagram {
     pub segment: usize,
     /// It was longer than the buffer.
     pub truncated: bool,
+    /// TTL or hop limit (IP_RECVTTL, IPV6_RECVHOPLIMIT).
+    pub hop_limit: Option<u8>,
+    /// TOS or traffic class (IP_RECVTOS, IPV6_RECVTCLASS).
+    pub traffic_class: Option<u8>,
 }
 
-/// Room for what is asked for: the size of GRO, and the destination in one of its two forms.
-const CONTROL: usize = 2 * control::space(size_of::<libc::in6_pktinfo>()) + control::space(4);
+/// Room for what is asked for: the size of GRO, hop limit, traffic class, and the destination in one
+/// of its two forms.
+const CONTROL: usize = 2 * control::space(size_of::<libc::in6_pktinfo>()) + 3 * control::space(4);
 
 #[repr(C, align(8))]
 struct ControlBuffer([u8; CONTROL]);
@@ -192,6 +197,8 @@ pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
         to: None,
         segment: 0,
         truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+        hop_limit: None,
+        traffic_class: None,
     };
     parse_control(control, &mut out);
     Ok(out)
@@ -203,6 +210,13 @@ pub(super) fn parse_control(control: &[u8], out: &mut Datagram) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 let segment = data.first_chunk().map(|b| i32::from_ne_bytes(*b));
                 out.segment = segment.and_then(|n| n.try_into().ok()).unwrap_or(0);
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                out.hop_limit = small(data);
+            }
+            // Of IPv4 it is one byte.
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                out.traffic_class = small(data);
             }
             // struct in6_pktinfo { struct in6_addr; int ifindex }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
@@ -218,5 +232,13 @@ pub(super) fn parse_control(control: &[u8], out: &mut Datagram) {
             }
             _ => {}
         }
+    }
+}
+
+/// A number below 256, in a byte or an int.
+fn small(data: &[u8]) -> Option<u8> {
+    match data.first_chunk() {
+        Some(int) => i32::from_ne_bytes(*int).try_into().ok(),
+        None => data.first().copied(),
     }
 }

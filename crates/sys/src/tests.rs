@@ -27,7 +27,7 @@ proptest! {
     fn any_control_message_is_survived(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         len in 0usize..120,
-        kind in 0usize..3,
+        kind in 0usize..7,
     ) {
         let mut bytes = bytes;
         if bytes.len() >= size_of::<libc::cmsghdr>() {
@@ -35,12 +35,24 @@ proptest! {
                 (libc::SOL_UDP, libc::UDP_GRO),
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),
                 (libc::IPPROTO_IP, libc::IP_PKTINFO),
+                (libc::IPPROTO_IP, libc::IP_TTL),
+                (libc::IPPROTO_IP, libc::IP_TOS),
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
             ][kind];
             bytes[..8].copy_from_slice(&len.to_ne_bytes());
             bytes[8..12].copy_from_slice(&level.to_ne_bytes());
             bytes[12..16].copy_from_slice(&kind.to_ne_bytes());
         }
-        let mut out = Datagram { len: 0, from: None, to: None, segment: 0, truncated: false };
+        let mut out = Datagram {
+            len: 0,
+            from: None,
+            to: None,
+            segment: 0,
+            truncated: false,
+            hop_limit: None,
+            traffic_class: None,
+        };
         parse_control(&bytes, &mut out);
     }
 }
@@ -64,6 +76,59 @@ fn datagrams_tell_where_they_came_from_and_went_to() {
     assert_eq!(datagram.from, Some(local_addr(&sender).unwrap()));
     assert_eq!(datagram.to, Some("127.0.0.1".parse().unwrap()));
     assert_eq!(buffer, [7; 64]);
+    assert_eq!(
+        (datagram.hop_limit, datagram.traffic_class),
+        (None, None),
+        "not asked for"
+    );
+}
+
+/// A dual-stack socket has both families, and each tells in its own way.
+#[test]
+fn datagrams_tell_their_hop_limit_and_traffic_class() {
+    let receiver = socket(libc::AF_INET6, libc::SOCK_DGRAM).unwrap();
+    for (level, option) in [
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+        (libc::IPPROTO_IP, libc::IP_RECVTTL),
+        (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    ] {
+        set_option(&receiver, level, option, 1).unwrap();
+    }
+    bind(&receiver, &Addr::inet(&"[::]:0".parse().unwrap())).unwrap();
+    let port = local_addr(&receiver).unwrap().port();
+    for (family, ip, options) in [
+        (
+            libc::AF_INET,
+            "127.0.0.1",
+            [(libc::IP_TTL, 9), (libc::IP_TOS, 0x6a)],
+        ),
+        (
+            libc::AF_INET6,
+            "::1",
+            [(libc::IPV6_UNICAST_HOPS, 9), (libc::IPV6_TCLASS, 0x6a)],
+        ),
+    ] {
+        let sender = socket(family, libc::SOCK_DGRAM).unwrap();
+        let level = match family {
+            libc::AF_INET => libc::IPPROTO_IP,
+            _ => libc::IPPROTO_IPV6,
+        };
+        for (option, value) in options {
+            set_option(&sender, level, option, value).unwrap();
+        }
+        let to = SocketAddr::new(ip.parse().unwrap(), port);
+        send_to(&sender, &[7; 10], Some(&Addr::inet(&to))).unwrap();
+        assert!(wait_readable(&receiver, 10_000));
+        let datagram = receive(&receiver, &mut [0; 64]).unwrap();
+        assert_eq!(
+            (datagram.hop_limit, datagram.traffic_class),
+            (Some(9), Some(0x6a)),
+            "{ip}"
+        );
+        assert_eq!(datagram.to, Some(to.ip()));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a queue pair counts.
 
-use crate::SendOp;
-use rnic_wire::Operation;
+use crate::{Device, Dropped, Evidence, SendOp};
+use rnic_wire::{Operation, Psn};
 
 /// Whole messages and their payload bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,10 +122,25 @@ pub struct Counters {
     pub duplicates_received: u64,
     /// Requests and READ responses ahead of the expected PSN.
     pub out_of_sequence: u64,
-    /// UC and UD: messages that were lost here: incomplete, refused, or without a receive.
+    /// UC and UD: messages that were lost here, for one of the causes that follow.
     pub messages_dropped: u64,
+    /// Of these: no receive was posted.
+    pub no_receive_drops: u64,
+    /// Of these: longer than the receive.
+    pub too_long_drops: u64,
+    /// Of these: key, range or right of the memory.
+    pub access_drops: u64,
+    /// Of these: some of the packets did not come.
+    pub incomplete_drops: u64,
+    /// Of these: a packet of a length that the path MTU does not make.
+    pub packet_length_drops: u64,
+    /// Of these: opcode or length out of place.
+    pub malformed_drops: u64,
     /// UD: datagrams with another Q_Key.
     pub qkey_violations: u64,
+    /// As responder: requests that came before any was taken, with another PSN than the first one
+    /// expected.
+    pub start_psn_violations: u64,
     /// Packets that meant nothing here: wrong state, PSN never sent, no match.
     pub dropped: u64,
     /// Send work requests that succeeded, by operation. A READ's bytes came in, all others' went
@@ -138,6 +153,39 @@ pub struct Counters {
     pub served: ByOperation,
 }
 
+impl Counters {
+    /// UC and UD: counts a message that is dropped, and tells of the first one of its cause.
+    #[cold]
+    pub(crate) fn drop_message<H: Device>(&mut self, why: Dropped, device: &mut H) {
+        let of_cause = match why {
+            Dropped::WrongQkey { .. } => &mut self.qkey_violations,
+            Dropped::NoReceive => &mut self.no_receive_drops,
+            Dropped::TooLong { .. } => &mut self.too_long_drops,
+            Dropped::Access => &mut self.access_drops,
+            Dropped::Incomplete => &mut self.incomplete_drops,
+            Dropped::PacketLength(_) => &mut self.packet_length_drops,
+            Dropped::Malformed => &mut self.malformed_drops,
+        };
+        *of_cause += 1;
+        if *of_cause == 1 {
+            device.evidence(&Evidence::MessageDropped(why));
+        }
+        // It never belonged to this queue pair.
+        if !matches!(why, Dropped::WrongQkey { .. }) {
+            self.messages_dropped += 1;
+        }
+    }
+
+    /// As responder: counts a request before any was taken, and tells of the first one.
+    #[cold]
+    pub(crate) fn other_start<H: Device>(&mut self, expected: Psn, came: Psn, device: &mut H) {
+        self.start_psn_violations += 1;
+        if self.start_psn_violations == 1 {
+            device.evidence(&Evidence::OtherStartPsn { expected, came });
+        }
+    }
+}
+
 impl core::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Counters) {
         macro_rules! add {
@@ -148,7 +196,7 @@ impl core::ops::AddAssign for Counters {
             };
         }
         add! {
-            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent operational_naks_sent access_naks_received invalid_naks_received operational_naks_received naks_received duplicates_received out_of_sequence messages_dropped qkey_violations dropped requested without_packets served
+            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent operational_naks_sent access_naks_received invalid_naks_received operational_naks_received naks_received duplicates_received out_of_sequence messages_dropped no_receive_drops too_long_drops access_drops incomplete_drops packet_length_drops malformed_drops qkey_violations start_psn_violations dropped requested without_packets served
         }
     }
 }

@@ -29,6 +29,48 @@ pub enum Evidence {
         /// Over XRC, the shared receive queue that this request names, whose process it may be.
         srq: Option<u32>,
     },
+    /// A message was dropped without a word to the peer, as UC and UD do. Said once of each cause.
+    MessageDropped(Dropped),
+    /// As responder: the first request that came has another PSN than the first one expected. Either
+    /// the start PSNs of the two sides differ, or what came before it was lost. Said once.
+    OtherStartPsn {
+        /// `rq_psn`.
+        expected: Psn,
+        /// PSN of the request.
+        came: Psn,
+    },
+}
+
+/// Why UC or UD dropped a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// UD: the datagram has another Q_Key than the queue pair.
+    WrongQkey {
+        /// The datagram's.
+        came: u32,
+        /// The queue pair's.
+        own: u32,
+        /// Who sent it.
+        src_qpn: u32,
+    },
+    /// No receive was posted.
+    NoReceive,
+    /// The message is longer than the receive.
+    TooLong {
+        /// Bytes that the receive takes.
+        room: u64,
+        /// Bytes of the message that have come; there may be more.
+        length: u64,
+    },
+    /// UC: the access flags, the key, its range or rights do not allow the WRITE.
+    Access,
+    /// UC: some of its packets did not come.
+    Incomplete,
+    /// A packet of so many bytes of payload does not fit the path MTU: as a rule the peer has
+    /// another one.
+    PacketLength(u32),
+    /// Opcode out of sequence, or lengths that do not fit the opcode.
+    Malformed,
 }
 
 /// What became of a send work request that failed.
@@ -38,6 +80,8 @@ pub struct SendFailed {
     pub op: SendOp,
     /// Bytes of the message.
     pub len: u64,
+    /// Bytes of the longest message that the queue pair may send; over UD it is one packet.
+    pub longest: u64,
     /// Oldest PSN without an answer.
     pub psn: Psn,
     /// Some packet of the request has left.
@@ -48,6 +92,13 @@ pub struct SendFailed {
     pub received: u64,
     /// Packets that ever came from the peer.
     pub received_ever: u64,
+    /// Some request of this connection was acknowledged before.
+    pub answered: bool,
+    /// First PSN sent on this connection (`sq_psn`).
+    pub start_psn: Psn,
+    /// The PSN that the peer expects, if its answers name one that this side has never sent or has
+    /// begun behind: its `rq_psn` is not this side's `sq_psn`.
+    pub peer_expects: Option<Psn>,
     /// Nanoseconds since that PSN was first sent, as far as the first retry shows it.
     pub waited_ns: u64,
     /// Nanoseconds of these in which the peer's process was found stopped.

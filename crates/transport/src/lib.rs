@@ -35,7 +35,7 @@ pub use device::{
     AtomicOp, BindFault, Device, IoVec, IoVecs, Load, LocalFault, Misplaced, OneSided, PacketSink,
     Pd, QpEvent, RemoteAccess, RemoteFault,
 };
-pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
+pub use evidence::{Dropped, Evidence, Refused, RequestRefused, SendFailed};
 pub use fifo::Fifo;
 pub use queue_pair::QueuePair;
 pub use rc::{Delegate, Rc, RcAttr, Role, Verdict};

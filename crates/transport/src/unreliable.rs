@@ -6,7 +6,8 @@ use crate::fifo::Fifo;
 use crate::rc::Drain;
 use crate::scatter::SgCursor;
 use crate::{
-    Completion, Counters, Device, Immediate, LocalFault, Pd, QpEvent, SendData, SendWqe, Status,
+    Completion, Counters, Device, Evidence, Immediate, LocalFault, Pd, QpEvent, SendData,
+    SendFailed, SendWqe, Status,
 };
 use rnic_wire::Psn;
 
@@ -113,9 +114,32 @@ impl SendQueue {
     }
 
     /// The front failed: it completes so, and all others are flushed.
+    /// `longest`: bytes of the longest message.
     #[cold]
-    pub(crate) fn fail_front<H: Device>(&mut self, failure: Failure, qpn: u32, device: &mut H) {
+    pub(crate) fn fail_front<H: Device>(
+        &mut self,
+        failure: Failure,
+        qpn: u32,
+        longest: u64,
+        device: &mut H,
+    ) {
         if let Some(wqe) = self.queue.pop_front() {
+            device.evidence(&Evidence::SendFailed(SendFailed {
+                op: wqe.op,
+                len: wqe.data.len(),
+                longest,
+                psn: self.psn,
+                sent: false,
+                tries: 0,
+                received: 0,
+                received_ever: 0,
+                answered: false,
+                start_psn: self.psn,
+                peer_expects: None,
+                waited_ns: 0,
+                stopped_ns: 0,
+                response: None,
+            }));
             let Failure { status, vendor_err } = failure;
             device.complete_send(completion(&wqe, qpn, status, vendor_err));
         }

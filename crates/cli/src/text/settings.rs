@@ -6,16 +6,13 @@ use serde::Serialize;
 /// Where what a variable means begins, in columns.
 const MEANING: usize = 23;
 
-/// Names and meanings, a column each.
+/// Names and meanings, a column each and a line for each.
 pub fn help(variables: &[&Variable]) -> String {
-    let mut lines = Vec::new();
-    for variable in variables {
-        let mut name = variable.name;
-        for line in variable.meaning {
-            lines.push(format!("  {name:<0$}{line}", MEANING - 2));
-            name = "";
-        }
-    }
+    let line = |variable: &&Variable| {
+        let meaning = variable.meaning.join(" ");
+        format!("  {:<1$}{meaning}", variable.name, MEANING - 2)
+    };
+    let lines: Vec<String> = variables.iter().map(line).collect();
     lines.join("\n")
 }
 

@@ -14,6 +14,8 @@ pub fn all() -> impl Iterator<Item = &'static Topic> {
         .chain(super::request::TOPICS)
         .chain(super::cm::TOPICS)
         .chain(super::reject::TOPICS)
+        .chain(super::fabric::TOPICS)
+        .chain(super::ucx::TOPICS)
         .chain(super::program::topics())
 }
 

@@ -302,6 +302,63 @@ pub const TOPICS: &[Topic] = &[
         )
     },
     Topic {
+        meaning: "The descriptor is not open.",
+        causes: &[
+            "a completion or event channel, or a context, was used after it was destroyed, or after the program closed its descriptor",
+        ],
+        ..errno(libc::EBADF, "EBADF", "Bad file descriptor")
+    },
+    Topic {
+        meaning: "There is no such data.",
+        causes: &[
+            "fi_getinfo: no provider of libfabric does what the hints ask for; without `rnic run` there is no RDMA device",
+            "ibv_modify_qp to RTR on hardware: no address of the peer (NCCL prints it as \"No data available\")",
+        ],
+        check: &["rnic run -- fi_info -p verbs", WORDS],
+        ..errno(libc::ENODATA, "ENODATA", "No data available")
+    },
+    Topic {
+        meaning: "The message is too long.",
+        causes: &[
+            "a datagram above the path MTU (UD), or a message above max_msg_sz",
+            "fi_send, fi_inject: above the endpoint's max_msg_size or inject_size",
+        ],
+        check: &["ibv_devinfo -v      max_msg_sz, active_mtu", WORDS],
+        ..errno(libc::EMSGSIZE, "EMSGSIZE", "Message too long")
+    },
+    Topic {
+        meaning: "The connection is there already.",
+        causes: &["rdma_connect, rconnect: called twice on one id or socket"],
+        ..errno(
+            libc::EISCONN,
+            "EISCONN",
+            "Transport endpoint is already connected",
+        )
+    },
+    Topic {
+        meaning: "The operation was given up.",
+        causes: &[
+            "its endpoint, queue pair or connection failed or was closed first: libfabric, SPDK and io_uring print flushed work requests so",
+        ],
+        check: &["an earlier line names the first failure", "rnic explain 5"],
+        ..errno(libc::ECANCELED, "ECANCELED", "Operation canceled")
+    },
+    Topic {
+        meaning: "The other end of the connection is gone.",
+        causes: &["the TCP connection of a tool, or an rsocket: the peer's program ended"],
+        check: &["the terminal of the other side: its last line tells why it ended"],
+        ..errno(libc::EPIPE, "EPIPE", "Broken pipe")
+    },
+    Topic {
+        meaning: "The connection was given up at this end.",
+        causes: &["rdma_cm: the request timed out or was withdrawn before it was accepted"],
+        ..errno(
+            libc::ECONNABORTED,
+            "ECONNABORTED",
+            "Software caused connection abort",
+        )
+    },
+    Topic {
         meaning: "The kernel's own \"not supported\" (ENOTSUPP), which the C library has no words for.",
         causes: &["rdma_join_multicast on RoCE: an IPv6 group, or another P_Key"],
         check: &["use an IPv4 group (224.0.0.0/4)"],

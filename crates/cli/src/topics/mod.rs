@@ -7,11 +7,13 @@
 mod cm;
 mod errno;
 mod event;
+mod fabric;
 mod nak;
 mod reject;
 mod request;
 mod state;
 mod status;
+mod ucx;
 mod vendor;
 
 pub mod catalogue;

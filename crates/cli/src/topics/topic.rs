@@ -25,12 +25,16 @@ pub enum Kind {
     Reject,
     /// Status of the answer to a CM service ID resolution (UD).
     Sidr,
+    /// An error of libfabric that no errno stands for.
+    Fabric,
+    /// `ucs_status_t` of UCX, without its sign.
+    Ucx,
     /// A line that a program prints when something fails. It has no number.
     Program,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Status,
         Kind::Errno,
         Kind::Event,
@@ -41,6 +45,8 @@ impl Kind {
         Kind::Cm,
         Kind::Reject,
         Kind::Sidr,
+        Kind::Fabric,
+        Kind::Ucx,
         Kind::Program,
     ];
 
@@ -57,6 +63,8 @@ impl Kind {
             Kind::Cm => "cm",
             Kind::Reject => "rej",
             Kind::Sidr => "sidr",
+            Kind::Fabric => "fi",
+            Kind::Ucx => "ucs",
             Kind::Program => "program",
         }
     }
@@ -74,6 +82,8 @@ impl Kind {
             Kind::Cm => "connection manager event",
             Kind::Reject => "reason of a CM reject (REJ)",
             Kind::Sidr => "status of a CM service ID resolution (SIDR_REP)",
+            Kind::Fabric => "error of libfabric",
+            Kind::Ucx => "status of UCX (ucs_status_t)",
             Kind::Program => "line of a program",
         }
     }
@@ -82,7 +92,7 @@ impl Kind {
     fn aliases(self) -> &'static [&'static str] {
         match self {
             Kind::Status => &["wc", "status", "completion", "wc_status", "ibv_wc_status"],
-            Kind::Errno => &["errno", "err", "ret", "returned"],
+            Kind::Errno => &["errno", "err", "ret", "returned", "return", "retval"],
             Kind::Event => &["event", "async", "event_type", "ibv_event_type"],
             Kind::State => &["state", "qps", "qp_state", "ibv_qp_state"],
             Kind::Nak => &["nak", "aeth", "syndrome"],
@@ -92,12 +102,17 @@ impl Kind {
                 "vendor_err",
                 "vendor_error",
                 "vend_err",
+                "vend",
                 "syndrom",
+                "vendor_syndrome",
+                "vendor-err",
             ],
             Kind::Request => &["wr", "opcode", "wr_opcode"],
             Kind::Cm => &["cm", "cm_event", "rdma_cm_event"],
             Kind::Reject => &["rej", "reject", "rejected", "reason", "ib_cm_rej"],
             Kind::Sidr => &["sidr", "sidr_rep", "ib_sidr"],
+            Kind::Fabric => &["fi", "fi_errno", "libfabric"],
+            Kind::Ucx => &["ucs", "ucs_status", "ucx"],
             Kind::Program => &["program"],
         }
     }

@@ -11,6 +11,10 @@ fn train() -> Train {
         len: 100,
         segment: 60,
         ids: IpIds::Hidden,
+        marks: Some(IpMarks {
+            traffic_class: 0x6b,
+            hop_limit: 9,
+        }),
     }
 }
 
@@ -19,6 +23,13 @@ fn a_header_comes_back_as_it_was() {
     let mut message = encode_header(&train(), 7).to_vec();
     message.resize(HEADER_LEN + 100, 0xee);
     assert_eq!(decode_header(&message), Some(train()));
+    let unmarked = Train {
+        marks: None,
+        ..train()
+    };
+    let mut other = encode_header(&unmarked, 7).to_vec();
+    other.resize(HEADER_LEN + 100, 0xee);
+    assert_eq!(decode_header(&other), Some(unmarked));
     message.extend(encode_header(&train(), 8));
     message.extend([0xdd; 100]);
     message.extend([0; HEADER_LEN]);

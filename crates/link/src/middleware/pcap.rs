@@ -1,7 +1,9 @@
 //! Capture: what was sent and received, as whole IP packets in a pcap file that Wireshark reads.
 //!
-//! Link type RAW (101), nanoseconds, addresses and ports and IDs as on the wire, right checksums;
-//! TTL and traffic class of received packets are not known and are written as the defaults. Records
+//! Link type LINUX_SLL (113), whose header says of each packet whether it was sent or received, so
+//! that a packet which both of its ends wrote is told from one that came twice. Nanoseconds, addresses and ports, IDs, TTL and traffic class as on the wire,
+//! right checksums. If the kernel does not tell TTL and traffic class of received packets, they are
+//! written as the defaults. Records
 //! are appended by single `write`s of whole records to a file opened with O_APPEND, so several
 //! processes may share one file. A packet between two processes that both capture is in it twice,
 //! sent and received. What came to another process and was handed over is in the files of both,
@@ -23,11 +25,13 @@ use crate::staging::path::{Route, default_hop_limits};
 use crate::{LinkCounters, LinkError};
 use rnic_host::handover;
 use rnic_host::steering::Probe;
-use rnic_host::train::Train;
+use rnic_host::train::{IpMarks, Train};
 use rnic_sys::{self as sys, Fd};
 
 const MAGIC_NS: u32 = 0xa1b2_3c4d;
-const LINKTYPE_RAW: u32 = 101;
+const LINKTYPE_SLL: u32 = 113;
+/// Bytes of its header.
+const SLL_LEN: usize = 16;
 const SNAP_LEN: u32 = 262_144;
 const HEADER_LEN: usize = 24;
 /// Records are written out when so many bytes of them wait, and at the end of every call.
@@ -41,7 +45,23 @@ fn file_header() -> [u8; HEADER_LEN] {
     out[4..6].copy_from_slice(&2u16.to_ne_bytes());
     out[6..8].copy_from_slice(&4u16.to_ne_bytes());
     out[16..20].copy_from_slice(&SNAP_LEN.to_ne_bytes());
-    out[20..24].copy_from_slice(&LINKTYPE_RAW.to_ne_bytes());
+    out[20..24].copy_from_slice(&LINKTYPE_SLL.to_ne_bytes());
+    out
+}
+
+/// Which way a packet went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Received = 0,
+    Sent = 4,
+}
+
+/// Packet type, ARPHRD_NONE, no address, EtherType.
+fn sll_header(way: Way, ipv6: bool) -> [u8; SLL_LEN] {
+    let mut out = [0; SLL_LEN];
+    out[1] = way as u8;
+    out[2..4].copy_from_slice(&[0xff, 0xfe]);
+    out[14..].copy_from_slice(if ipv6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
     out
 }
 
@@ -106,7 +126,7 @@ impl Capture {
         self.number
     }
 
-    fn record(&mut self, mut headers: IpUdp, packet: &[u8]) {
+    fn record(&mut self, way: Way, mut headers: IpUdp, packet: &[u8]) {
         if headers.hop_limit == 0 {
             headers.hop_limit = match headers.flow.dst {
                 // Of sockets that were not told another one: ip(7), ipv6(7).
@@ -116,7 +136,8 @@ impl Capture {
         }
         let mut ip = [0; IpUdp::MAX_LEN];
         let ip_len = headers.emit(packet, &mut ip);
-        let len = (ip_len + packet.len()) as u32;
+        let link = sll_header(way, headers.flow.dst.is_ipv6());
+        let len = (SLL_LEN + ip_len + packet.len()) as u32;
         let now = sys::now_realtime_ns();
         for field in [
             (now / 1_000_000_000) as u32,
@@ -126,6 +147,7 @@ impl Capture {
         ] {
             self.pending.extend_from_slice(&field.to_ne_bytes());
         }
+        self.pending.extend_from_slice(&link);
         self.pending.extend_from_slice(&ip[..ip_len]);
         self.pending.extend_from_slice(packet);
         if self.pending.len() >= WRITE_AT {
@@ -142,19 +164,20 @@ impl Capture {
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
         };
-        self.record(headers, packet);
+        self.record(Way::Sent, headers, packet);
     }
 
-    /// Records a packet received, with what its IPv4 header was found to have had.
-    pub fn received(&mut self, flow: &Flow, header: IcrcOk, packet: &[u8]) {
+    /// Records a packet received, with what its IPv4 header was found to have had and with the marks
+    /// that it came with.
+    pub fn received(&mut self, flow: &Flow, header: IcrcOk, marks: Option<IpMarks>, packet: &[u8]) {
         let headers = IpUdp {
             flow: *flow,
             ip_id: if flow.src.is_ipv4() { header.ip_id } else { 0 },
             dont_fragment: header.df,
-            traffic_class: 0,
-            hop_limit: 0,
+            traffic_class: marks.map_or(0, |marks| marks.traffic_class),
+            hop_limit: marks.map_or(0, |marks| marks.hop_limit),
         };
-        self.record(headers, packet);
+        self.record(Way::Received, headers, packet);
     }
 
     /// Writes what waits. A full disk ends the capture, with a word, and nothing else.
@@ -232,7 +255,7 @@ impl<L: Link> Pcap<L> {
                 // With this one its ICRC is wrong in the capture, too.
                 Err(_) => train.ids.of(k).unwrap_or(likely),
             };
-            self.capture.received(&flow, header, packet);
+            self.capture.received(&flow, header, train.marks, packet);
         }
     }
 }

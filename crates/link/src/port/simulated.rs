@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rnic_host::MULTICAST_QPN;
 use rnic_host::registry::QpnRange;
+use rnic_host::train::IpMarks;
 use rnic_wire::ICRC_LEN;
 
 use crate::roce::QuickPoll;
@@ -526,6 +527,10 @@ impl SimulatedPort {
                 src: frame.src,
                 dst: frame.dst,
                 src_port: frame.src_port,
+                marks: (frame.hop_limit > 0).then_some(IpMarks {
+                    traffic_class: frame.traffic_class,
+                    hop_limit: frame.hop_limit,
+                }),
                 bytes: &frame.bytes,
                 detached: None,
                 dest_qpn: if multicast { MULTICAST_QPN } else { qpn },

@@ -228,6 +228,7 @@ impl Inbox {
                         src: flow.src.into(),
                         dst: flow.dst.into(),
                         src_port: flow.src_port,
+                        marks: train.marks,
                         bytes: &packet[..packet.len() - ICRC_LEN],
                         detached: None,
                         dest_qpn: qpn,

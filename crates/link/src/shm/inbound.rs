@@ -544,6 +544,7 @@ impl Inbound {
                             src: flow.src.into(),
                             dst: flow.dst.into(),
                             src_port: 0,
+                            marks: None,
                             bytes,
                             detached,
                             dest_qpn,

@@ -33,7 +33,7 @@ use crate::staging::batch::{Run, TxBatch};
 use crate::staging::datagram::{Arrival, Link};
 use crate::staging::framing::{Numbering, seal};
 use crate::staging::path::Route;
-use rnic_host::train::{IpIds, Train};
+use rnic_host::train::{IpIds, IpMarks, Train};
 use rnic_sys::{self as sys, Fd, Message, SEND_MANY};
 use waiting::{Moment, Waiting};
 
@@ -319,6 +319,12 @@ impl Link for UdpLink {
             len: datagram.len,
             segment: segment.max(1),
             ids: IpIds::Hidden,
+            marks: datagram.hop_limit.zip(datagram.traffic_class).map(
+                |(hop_limit, traffic_class)| IpMarks {
+                    traffic_class,
+                    hop_limit,
+                },
+            ),
         }))
     }
 }

@@ -56,6 +56,14 @@ fn prepare_and_bind(fd: &Fd, addr: SocketAddr) -> Result<(), LinkError> {
         sys::set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
             .map_err(LinkError::io("ask for destination addresses"))?;
     }
+    // What routers did to a packet, in the call that brings it: for captures and the GRH of UD. A
+    // dual-stack socket is asked for both families. GRO merges only what has the same.
+    let _ = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, 1);
+    let _ = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+    if addr.is_ipv6() {
+        let _ = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1);
+        let _ = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
+    }
     // Only what this process is a member of, not what any socket of the host joined.
     let _ = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
     if addr.is_ipv6() {

@@ -50,7 +50,7 @@ use interface::Interface;
 use order::{Gate, Held};
 use program::{ETHERNET_LEN, IPV4, IPV6};
 use rnic_host::log;
-use rnic_host::train::{IpIds, Train};
+use rnic_host::train::{IpIds, IpMarks, Train};
 use rnic_sys::{Fd, FdSet};
 use rows::Rows;
 use socket::{Frame, Socket};
@@ -446,6 +446,7 @@ fn train_of(
                 && train.dst == flow.dst
                 && train.src_port == flow.src_port
                 && train.segment == len
+                && train.marks == Some(marks_of(&headers))
         });
         let seen = IcrcOk {
             ip_id: headers.ip_id,
@@ -478,6 +479,7 @@ fn train_of(
             len: 0,
             segment,
             ids,
+            marks: Some(marks_of(&headers)),
         });
         if let Some(train) = &mut train {
             train.len += len;
@@ -488,6 +490,13 @@ fn train_of(
         }
     }
     train
+}
+
+fn marks_of(headers: &IpUdp) -> IpMarks {
+    IpMarks {
+        traffic_class: headers.traffic_class,
+        hop_limit: headers.hop_limit,
+    }
 }
 
 /// The headers of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it

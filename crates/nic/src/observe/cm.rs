@@ -58,13 +58,12 @@ pub(crate) fn nobody_listens(incoming: &Incoming, wanted: IpAddr) {
 #[cold]
 pub(crate) fn other_service(incoming: &Incoming, wanted: IpAddr, listener: QpType) {
     let asked = match incoming.transport {
-        None => "Ud".to_string(),
-        Some(transport) => format!("{transport:?}"),
+        None => "UD".to_owned(),
+        Some(transport) => format!("{transport:?}").to_uppercase(),
     };
     record("other service", |line| {
         write_request(line, incoming, wanted);
-        line.text("asked", &asked)
-            .text("listener", &format!("{listener:?}"));
+        line.text("asked", &asked).text("listener", listener.name());
     });
 }
 

@@ -49,6 +49,7 @@ pub(crate) fn destroyed(shared: &QpShared, counters: &Counters) {
             let line = state.qp(shared, counters, true);
             write(line);
         }
+        state.tell_drops(shared.qpn, counters);
         state.snapshots.qps.remove(&shared.qpn);
         state.forget(shared.qpn);
         lint::destroyed(&mut state, shared);
@@ -63,12 +64,17 @@ pub(crate) fn note_all<'a>(
     device: (LinkCounters, DropCounters),
     last: bool,
 ) {
-    if !wanted() {
+    let only_drops = !wanted();
+    if only_drops && (!last || !is_on()) {
         return;
     }
     let Some(mut state) = state() else {
         return;
     };
+    if only_drops {
+        queue_pairs.for_each(|(shared, counters)| state.tell_drops(shared.qpn, &counters));
+        return;
+    }
     // In one go: the engine is locked, and a file opened for each of many queue pairs would keep it
     // so for long.
     let mut lines = String::new();
@@ -78,6 +84,9 @@ pub(crate) fn note_all<'a>(
         if last || known != Some(&now) {
             state.snapshots.qps.insert(shared.qpn, now);
             lines += &state.qp(shared, &counters, last).finish();
+        }
+        if last {
+            state.tell_drops(shared.qpn, &counters);
         }
     }
     let devices = &mut state.snapshots.devices;
@@ -226,7 +235,14 @@ fn write_counters(line: &mut Line, c: &Counters) {
         ("duplicates_received", c.duplicates_received),
         ("out_of_sequence", c.out_of_sequence),
         ("messages_dropped", c.messages_dropped),
+        ("no_receive_drops", c.no_receive_drops),
+        ("too_long_drops", c.too_long_drops),
+        ("access_drops", c.access_drops),
+        ("incomplete_drops", c.incomplete_drops),
+        ("packet_length_drops", c.packet_length_drops),
+        ("malformed_drops", c.malformed_drops),
         ("qkey_violations", c.qkey_violations),
+        ("start_psn_violations", c.start_psn_violations),
         ("dropped", c.dropped),
     ] {
         line.number(name, value);

@@ -105,6 +105,8 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
             }
             lint::never_ready(&mut state, qpn, u64::from(*naks), *waited_ns);
         }
+        Evidence::MessageDropped(why) => state.message_dropped(qpn, *why),
+        Evidence::OtherStartPsn { expected, came } => state.other_start(qpn, *expected, *came),
         Evidence::PeerStopped { waited_ns, srq } => {
             let stopped = rnic_sys::uncancelled(|| state.stopped_peer(qpn, *srq));
             if let Some(pid) = stopped
@@ -412,13 +414,19 @@ fn write_remote(line: &mut Line, note: &RemoteNote, grave: Option<(RegionFacts, 
 
 fn write_request(line: &mut Line, sent: &SendFailed) {
     line.number("length", sent.len)
+        .number("longest", sent.longest)
         .number("psn", u64::from(sent.psn.value()))
         .flag("sent", sent.sent)
         .number("tries", u64::from(sent.tries))
         .number("heard", sent.received)
         .number("heard_ever", sent.received_ever)
+        .flag("answered", sent.answered)
+        .number("start_psn", sent.start_psn.value().into())
         .number("waited_ns", sent.waited_ns)
         .number("stopped_ns", sent.stopped_ns);
+    if let Some(expects) = sent.peer_expects {
+        line.number("peer_expects_psn", expects.value().into());
+    }
     if let Some(response) = sent.response {
         line.number("response", u64::from(response));
     }

@@ -48,7 +48,7 @@ struct Queue {
     sent: VecDeque<Sent>,
     send_posted: bool,
     receive_posted: bool,
-    /// Reached RTS with rnr_retry 0 and no receive.
+    /// Reached RTS with rnr_retry 0, or a service that has no such thing, and no receive.
     late: bool,
     shares_receives: bool,
 }
@@ -171,12 +171,12 @@ pub(super) fn destroyed(state: &mut State, shared: &QpShared) {
 /// A queue pair has reached a state.
 pub(super) fn reached(
     state: &mut State,
-    qpn: u32,
+    shared: &QpShared,
     attr: &QpAttr,
     ends: Option<(Address, Address)>,
-    now: QpState,
 ) {
-    match now {
+    let qpn = shared.qpn;
+    match shared.state() {
         QpState::Reset => {
             if let Some(queue) = state.findings.queues.get_mut(&qpn) {
                 queue.sent.clear();
@@ -231,7 +231,7 @@ pub(crate) fn receive_posted(shared: &QpShared) {
             object: u64::from(shared.qpn),
             value: 0,
             limit: 0,
-            more: "",
+            more: shared.type_name(),
         });
     }
     if first {

@@ -14,6 +14,7 @@ mod drops;
 mod failure;
 mod line;
 pub(crate) mod lint;
+mod silent;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
@@ -47,13 +48,15 @@ pub(crate) enum Kind {
     Slowness,
     /// What became of them, and of those behind one that did not come about.
     Answer,
+    /// Messages that were dropped without a word.
+    Drop,
 }
 
 /// Failures and refusals that a process tells of.
 pub const MOST_FAILURES: u32 = 256;
 
 impl Kind {
-    const MOST: [u32; 5] = [MOST_FAILURES, 16, 128, 64, 256];
+    const MOST: [u32; 6] = [MOST_FAILURES, 16, 128, 64, 256, 128];
 }
 /// Regions remembered after their end.
 const GRAVES: usize = 64;
@@ -113,6 +116,7 @@ pub(crate) struct State {
     /// Of each [`Kind`].
     written: [u32; Kind::MOST.len()],
     verbs: BTreeMap<(&'static str, i32), u32>,
+    silent: BTreeMap<u32, silent::Silent>,
     findings: lint::Findings,
     snapshots: counters::Snapshots,
 }
@@ -130,6 +134,7 @@ impl State {
             graves: VecDeque::new(),
             written: [0; Kind::MOST.len()],
             verbs: BTreeMap::new(),
+            silent: BTreeMap::new(),
             findings: lint::Findings::new(),
             snapshots: counters::Snapshots::new(),
         }
@@ -256,7 +261,7 @@ pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(Address, 
         state.connections.insert(qpn, connection);
     }
     if lint::is_on() {
-        lint::reached(&mut state, qpn, attr, ends, now);
+        lint::reached(&mut state, shared, attr, ends);
     }
 }
 
@@ -268,6 +273,7 @@ impl State {
         self.sends.remove(&qpn);
         self.broken.remove(&qpn);
         self.partitions.remove(&qpn);
+        self.silent.remove(&qpn);
     }
 }
 

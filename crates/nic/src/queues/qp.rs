@@ -52,13 +52,7 @@ impl QpShared {
 
     /// Its transport service, for people.
     pub(crate) fn type_name(&self) -> &'static str {
-        match self.qp_type {
-            QpType::Rc => "RC",
-            QpType::Uc => "UC",
-            QpType::Ud => "UD",
-            QpType::XrcSend => "XRC_SEND",
-            QpType::XrcRecv => "XRC_RECV",
-        }
+        self.qp_type.name()
     }
 
     pub(crate) fn qp_type(&self) -> QpType {

@@ -21,6 +21,25 @@ pub enum QpType {
     XrcRecv = 10,
 }
 
+impl QpType {
+    /// As the verbs spell it: `RC`, `XRC_SEND`.
+    pub fn name(self) -> &'static str {
+        match self {
+            QpType::Rc => "RC",
+            QpType::Uc => "UC",
+            QpType::Ud => "UD",
+            QpType::XrcSend => "XRC_SEND",
+            QpType::XrcRecv => "XRC_RECV",
+        }
+    }
+}
+
+impl std::fmt::Display for QpType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// State; the values of `enum ibv_qp_state`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -288,6 +288,8 @@ pub(crate) struct Requester {
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
     peer: Peer,
+    /// What the peer expects, as its last answer says that lies outside of what was sent.
+    peer_expects: Option<Psn>,
     /// The oldest position when an ACK timeout was last overslept.
     overslept_at: Option<u64>,
     pub(super) timers: TimerTable,

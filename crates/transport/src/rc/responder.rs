@@ -232,10 +232,12 @@ impl Responder {
         }
         let psns = psns_taken(operation, packet, sh);
         if distance > 0 {
+            self.look_at_start(packet.bth.psn, sh, device);
             self.future(packet.bth.psn.add(psns - 1), sh);
         } else if distance.unsigned_abs() < psns {
             return self.partly_past(operation, packet, sh, device);
         } else {
+            self.look_at_start(packet.bth.psn, sh, device);
             self.past(operation, packet, sh);
         }
         Ok(())
@@ -444,6 +446,14 @@ impl Responder {
             room,
             length: filled + packet.payload.len() as u64,
         })
+    }
+
+    /// A request came that is not the expected one: counts it if none was ever taken.
+    #[cold]
+    fn look_at_start<H: Device>(&self, psn: Psn, sh: &mut Shared, device: &mut H) {
+        if self.msn == 0 && self.expected == sh.attr.rq_psn {
+            sh.counters.other_start(self.expected, psn, device);
+        }
     }
 
     /// A request that was executed before: its answer was lost, or the network sent it twice.

@@ -22,7 +22,8 @@ impl Uc {
                 Err(failure) => {
                     self.state = State::SendError;
                     self.sent = 0;
-                    self.sends.fail_front(failure, self.attr.qpn, device);
+                    self.sends
+                        .fail_front(failure, self.attr.qpn, MAX_MESSAGE, device);
                     return;
                 }
             }

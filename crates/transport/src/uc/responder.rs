@@ -11,8 +11,8 @@ use crate::rc::MAX_MESSAGE;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::scatter::store_remote;
 use crate::{
-    Completion, CompletionOpcode, Counters, Device, Immediate, LocalFault, Misplaced, RemoteAccess,
-    Status, multi_psn,
+    Completion, CompletionOpcode, Counters, Device, Dropped, Immediate, LocalFault, Misplaced,
+    RemoteAccess, Status, multi_psn,
 };
 use rnic_wire::{ImmDt, Operation, Packet, Payload, Psn};
 
@@ -44,9 +44,14 @@ enum Inbound {
 /// Why a packet was not taken.
 enum Refusal {
     /// The message is dropped; nothing else happens.
-    Drop,
+    Drop(Dropped),
     /// The memory of the receive is not accessible: the queue pair breaks.
     Local(LocalFault),
+}
+
+impl Refusal {
+    const MALFORMED: Refusal = Refusal::Drop(Dropped::Malformed);
+    const ACCESS: Refusal = Refusal::Drop(Dropped::Access);
 }
 
 /// The queue pair breaks.
@@ -104,11 +109,14 @@ impl Responder {
         let distance = psn.distance_from(self.expected);
         if (-STRAGGLERS..0).contains(&distance) {
             counters.duplicates_received += 1;
+            if self.expected == attr.rq_psn && counters.messages_received == 0 {
+                counters.other_start(attr.rq_psn, psn, device);
+            }
             return Ok(());
         }
         if distance != 0 {
             counters.out_of_sequence += 1;
-            self.give_up(counters);
+            self.give_up(counters, device);
         }
         let psns = multi_psn::psns_of(&packet.payload);
         self.expected = psn.add(psns);
@@ -127,12 +135,12 @@ impl Responder {
         let starts = operation.is_first() || operation.is_only();
         if starts {
             // A message that never ended.
-            self.give_up(counters);
+            self.give_up(counters, device);
             self.inbound = Inbound::Idle;
         } else if !matches!(self.inbound, Inbound::Send | Inbound::Write { .. }) {
             if matches!(self.inbound, Inbound::Idle) {
                 // Its start was lost.
-                counters.messages_dropped += 1;
+                counters.drop_message(Dropped::Incomplete, device);
                 self.inbound = Inbound::Dropped;
             }
             if operation.is_last() {
@@ -164,8 +172,8 @@ impl Responder {
                 self.take(front.0, &front.1, attr, counters, device)?;
                 self.take(back.0, &back.1, attr, counters, device)
             }
-            Err(Refusal::Drop) => {
-                counters.messages_dropped += 1;
+            Err(Refusal::Drop(why)) => {
+                counters.drop_message(why, device);
                 self.inbound = if operation.is_last() || operation.is_only() {
                     Inbound::Idle
                 } else {
@@ -189,9 +197,9 @@ impl Responder {
     }
 
     /// Drops the message that was arriving, if any.
-    fn give_up(&mut self, counters: &mut Counters) {
+    fn give_up<H: Device>(&mut self, counters: &mut Counters, device: &mut H) {
         if matches!(self.inbound, Inbound::Send | Inbound::Write { .. }) {
-            counters.messages_dropped += 1;
+            counters.drop_message(Dropped::Incomplete, device);
             self.inbound = Inbound::Dropped;
         }
     }
@@ -216,7 +224,9 @@ impl Responder {
         match &mut self.receive {
             Some(receiving) => receiving.rewind(),
             None => {
-                self.receive = Some(Receiving::take(attr.pd, device).ok_or(Refusal::Drop)?);
+                self.receive = Some(
+                    Receiving::take(attr.pd, device).ok_or(Refusal::Drop(Dropped::NoReceive))?,
+                );
             }
         }
         Ok(())
@@ -234,20 +244,23 @@ impl Responder {
         match self.inbound {
             Inbound::Idle => self.start_receive(attr, device)?,
             Inbound::Send => {}
-            _ => return Err(Refusal::Drop),
+            _ => return Err(Refusal::MALFORMED),
         }
         let Some(receiving) = &mut self.receive else {
-            return Err(Refusal::Drop);
+            return Err(Refusal::MALFORMED);
         };
         let len = packet.payload.len() as u64;
         if len > receiving.left() || receiving.filled + len > MAX_MESSAGE {
-            return Err(Refusal::Drop);
+            return Err(Refusal::Drop(Dropped::TooLong {
+                room: receiving.room,
+                length: receiving.filled + len,
+            }));
         }
         receiving
             .store(packet.payload, device)
             .map_err(|why| match why {
                 Misplaced::Refused(fault) => Refusal::Local(fault),
-                Misplaced::Lost => Refusal::Drop,
+                Misplaced::Lost => Refusal::Drop(Dropped::Incomplete),
             })?;
         if operation.is_first() || operation.is_middle() {
             self.inbound = Inbound::Send;
@@ -269,21 +282,21 @@ impl Responder {
         check_payload(operation, &packet.payload, attr)?;
         // In every packet: it may have been taken away since the first.
         if !attr.remote_write {
-            return Err(Refusal::Drop);
+            return Err(Refusal::ACCESS);
         }
         let len = packet.payload.len() as u32;
         let (va, rkey, left, total) = match self.inbound {
             Inbound::Idle => {
-                let reth = packet.ext.reth.ok_or(Refusal::Drop)?;
+                let reth = packet.ext.reth.ok_or(Refusal::MALFORMED)?;
                 let whole = u64::from(reth.dma_len);
                 if whole > MAX_MESSAGE {
-                    return Err(Refusal::Drop);
+                    return Err(Refusal::MALFORMED);
                 }
                 // Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).
                 if whole > 0 {
                     device
                         .check_remote(attr.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
-                        .map_err(|_| Refusal::Drop)?;
+                        .map_err(|_| Refusal::ACCESS)?;
                 }
                 (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
             }
@@ -293,19 +306,22 @@ impl Responder {
                 left,
                 total,
             } => (va, rkey, left, total),
-            _ => return Err(Refusal::Drop),
+            _ => return Err(Refusal::MALFORMED),
         };
         let ends = operation.is_last() || operation.is_only();
         // Something must be left for the packets that follow, and nothing behind the last one.
         if ends && len != left || !ends && len >= left {
-            return Err(Refusal::Drop);
+            return Err(Refusal::MALFORMED);
         }
         // The receive of the immediate data is taken before anything of the last packet is stored.
         if operation.has_immediate() {
             self.start_receive(attr, device)?;
         }
         if len > 0 {
-            store_remote(device, attr.pd, rkey, va, packet.payload).map_err(|_| Refusal::Drop)?;
+            store_remote(device, attr.pd, rkey, va, packet.payload).map_err(|why| match why {
+                Misplaced::Refused(_) => Refusal::ACCESS,
+                Misplaced::Lost => Refusal::Drop(Dropped::Incomplete),
+            })?;
         }
         if !ends {
             self.inbound = Inbound::Write {
@@ -367,7 +383,21 @@ fn check_payload(
     } else {
         multi_psn::ends(payload, mtu)
     };
-    if fits { Ok(()) } else { Err(Refusal::Drop) }
+    if fits {
+        Ok(())
+    } else {
+        Err(wrong_length(payload))
+    }
+}
+
+#[cold]
+fn wrong_length(payload: &Payload<'_>) -> Refusal {
+    match multi_psn::bytes_of(payload, 1) {
+        0 => Refusal::MALFORMED,
+        first => Refusal::Drop(Dropped::PacketLength(
+            u32::try_from(first).unwrap_or(u32::MAX),
+        )),
+    }
 }
 
 /// It is a multi-PSN packet, and its length is not what is wrong with it.

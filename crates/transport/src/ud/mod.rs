@@ -10,7 +10,7 @@ use crate::rc::Drain;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::unreliable::{SendQueue, State};
 use crate::{
-    Completion, CompletionOpcode, Counters, Device, Immediate, Misplaced, NetworkHeader,
+    Completion, CompletionOpcode, Counters, Device, Dropped, Immediate, Misplaced, NetworkHeader,
     PacketSink, Pd, SendOp, SendWqe, Status, Time,
 };
 use alloc::collections::TryReserveError;
@@ -209,18 +209,29 @@ impl Ud {
             self.counters.dropped += 1;
             return;
         };
-        let too_long = packet.payload.len() > self.attr.mtu.bytes();
-        if too_long || matches!(self.state, State::Reset | State::Error) {
+        if matches!(self.state, State::Reset | State::Error) {
             self.counters.dropped += 1;
             return;
         }
         if deth.qkey != self.attr.qkey {
-            self.counters.qkey_violations += 1;
+            let why = Dropped::WrongQkey {
+                came: deth.qkey,
+                own: self.attr.qkey,
+                src_qpn: deth.src_qp,
+            };
+            self.counters.drop_message(why, device);
+            return;
+        }
+        let len = packet.payload.len();
+        if len > self.attr.mtu.bytes() {
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            self.counters
+                .drop_message(Dropped::PacketLength(len), device);
             return;
         }
         self.counters.bytes_received += packet.payload.len() as u64;
         let Some(receiving) = Receiving::take(self.attr.pd, device) else {
-            self.counters.messages_dropped += 1;
+            self.counters.drop_message(Dropped::NoReceive, device);
             return;
         };
         let wr_id = receiving.wqe.wr_id;
@@ -260,7 +271,7 @@ impl Ud {
                 Ok(()) => {}
                 Err(Misplaced::Refused(fault)) => return Err(Failure::local(fault)),
                 Err(Misplaced::Lost) => {
-                    self.counters.messages_dropped += 1;
+                    self.counters.drop_message(Dropped::Incomplete, device);
                     device.return_receive(receiving.wqe);
                     return Ok(());
                 }
@@ -308,7 +319,9 @@ impl Ud {
                     Ok(false) => break,
                     Err(failure) => {
                         self.state = State::SendError;
-                        self.sends.fail_front(failure, self.attr.qpn, device);
+                        let longest = self.attr.mtu.bytes() as u64;
+                        self.sends
+                            .fail_front(failure, self.attr.qpn, longest, device);
                         break;
                     }
                 }

@@ -1040,7 +1040,14 @@ impl World {
             duplicates_received,
             out_of_sequence,
             messages_dropped,
+            no_receive_drops,
+            too_long_drops,
+            access_drops,
+            incomplete_drops,
+            packet_length_drops,
+            malformed_drops,
             qkey_violations,
+            start_psn_violations,
             dropped
         );
         Ok(())

@@ -166,7 +166,8 @@ impl Task {
         {
             None => Ok(()),
             Some(size) => Err(Failure::new(format!(
-                "the client asks for messages of {size} bytes"
+                "the client asks for messages of {}",
+                crate::text::count(*size as u64, "byte")
             ))),
         }
     }

@@ -10,6 +10,7 @@ use crate::peer::bulk::usual_depth;
 use crate::peer::measure::{self, Operation};
 use crate::peer::node::{self, Peer, REGION, Station};
 use crate::platform::failure::{Failure, Result};
+use crate::text::count;
 use crate::text::gid::Choice;
 
 #[derive(Debug, clap::Args)]
@@ -46,10 +47,13 @@ pub fn main(args: Args) -> Result<()> {
     steps::lead(&mut station)?;
     let after = station.qp.counters();
     crate::say!(
-        "\nEvery byte was checked. {} packets left this process and {} came in; {} were sent again.",
-        after.packets_sent - before.packets_sent,
+        "\nEvery byte was checked. {} left this process and {} came in; {} sent again.",
+        count(after.packets_sent - before.packets_sent, "packet"),
         after.packets_received - before.packets_received,
-        after.retransmitted_packets - before.retransmitted_packets
+        match after.retransmitted_packets - before.retransmitted_packets {
+            1 => "1 was".to_owned(),
+            n => format!("{n} were"),
+        }
     );
     if !args.no_bench {
         table(&mut station)?;

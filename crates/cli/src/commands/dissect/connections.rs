@@ -4,7 +4,7 @@ use rnic_dissect::{Connection, End, Severity, other};
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{Answered, Attribute, RejectReason, SidrStatus};
 
-use super::format::{at, data, end, span};
+use super::format::{at, count, data, end, span};
 use super::words::Words;
 
 /// One line: who asked whom for what, and how it ended.
@@ -277,10 +277,9 @@ pub fn troubles(connection: &Connection) -> Vec<Trouble> {
                 Req | SidrReq => Failed,
                 _ => Open,
             };
-            let word = if times == 1 {
-                "once".into()
-            } else {
-                format!("{times} times")
+            let word = match times {
+                1 => "once".to_owned(),
+                n => format!("{n} times"),
             };
             say(
                 severity,
@@ -298,7 +297,11 @@ pub fn troubles(connection: &Connection) -> Vec<Trouble> {
             say(
                 Repaired,
                 numbers(by, asked),
-                format!("{me} had to send {} {times} times", asked.name()),
+                format!(
+                    "{me} had to send {} {}",
+                    asked.name(),
+                    count(times as u64, "time")
+                ),
                 cause,
                 None,
             );

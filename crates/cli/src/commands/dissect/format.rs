@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+pub use crate::text::count;
 use rnic_dissect::{Conversation, End, Message};
 use rnic_wire::{NakCode, Opcode, Operation, Service, Syndrome};
 
@@ -39,14 +40,6 @@ pub fn bytes(n: u64) -> String {
         10_000..=9_999_999 => format!("{} kB", short(n as f64 / 1e3)),
         10_000_000..=9_999_999_999 => format!("{} MB", short(n as f64 / 1e6)),
         _ => format!("{} GB", short(n as f64 / 1e9)),
-    }
-}
-
-/// "1 packet", "2 packets".
-pub fn count(n: u64, what: &str) -> String {
-    match n {
-        1 => format!("1 {what}"),
-        n => format!("{n} {what}s"),
     }
 }
 

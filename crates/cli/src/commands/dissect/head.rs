@@ -69,7 +69,7 @@ pub fn lines(report: &Report<'_>) -> Vec<String> {
     if capture.skipped.copies > 0 {
         say(format!(
             "left out: {} of a packet that another interface, or the other direction, had shown",
-            count(capture.skipped.copies, "copy").replace("copys", "copies")
+            count(capture.skipped.copies, "copy")
         ));
     }
     if capture.uncut > 0 {
@@ -81,10 +81,9 @@ pub fn lines(report: &Report<'_>) -> Vec<String> {
     if capture.cut > 0 {
         say(format!(
             "{} cut when captured (snap length): payload and ICRC are not looked at",
-            if capture.cut == 1 {
-                "1 packet was".into()
-            } else {
-                format!("{} packets were", capture.cut)
+            match capture.cut {
+                1 => "1 packet was".into(),
+                n => format!("{n} packets were"),
             }
         ));
     }

@@ -22,6 +22,7 @@ use rnic_dissect::{Capture, Connection, Conversation, Dissector, Format, Limits,
 use source::Read;
 
 use crate::platform::failure::{Failure, Result};
+use crate::platform::out::fit;
 use crate::platform::replace::may_be_replaced;
 use crate::platform::signals;
 
@@ -34,8 +35,8 @@ Examples:
   rnic dissect --html trace.html trace.pcap                  # a page with a sequence diagram per queue pair
   rnic dissect --packets --qp 0x11 trace.pcap
 
-FILE is pcap or pcapng, also gzipped: of rnic, tcpdump, dumpcap, Wireshark or a NIC's sniffer. A BTH says for which queue
-pair a packet is, not from which: unless the connection manager's messages are in the capture, rnic infers which two
+FILE is pcap or pcapng, also gzipped: of rnic, tcpdump, dumpcap, Wireshark or a NIC's sniffer. A BTH says for which queue \
+pair a packet is, not from which: unless the connection manager's messages are in the capture, rnic infers which two \
 directions belong together, and says so. The sides of a conversation are called A (who sent first) and B.
 
 Marks of what happened:
@@ -44,8 +45,8 @@ Marks of what happened:
   ?  what came of it is not in the capture
   !  failed
 
-Exit status: 0 if the capture was read to its end, whatever it shows; 1 if it cannot be read, or not to its end: what was
-read is shown all the same; 2 for arguments that are wrong. Of a live capture (FILE is -) the first ^C is left to tcpdump,
+Exit status: 0 if the capture was read to its end, whatever it shows; 1 if it cannot be read, or not to its end: what was \
+read is shown all the same; 2 for arguments that are wrong. Of a live capture (FILE is -) the first ^C is left to tcpdump, \
 whose end brings the report; the second one ends rnic.")]
 pub struct Args {
     /// The capture; - is standard input
@@ -194,7 +195,8 @@ fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             Some(path) => format!("\nThe page: {}\n", path.display()),
             None => String::new(),
         };
-        write!(out, "{separator}{}{page}", text::of(&report, args.messages))
+        let words = fit(text::of(&report, args.messages));
+        write!(out, "{separator}{words}{page}")
     }
     .and_then(|()| out.flush())
     .map_err(unwritable)?;

@@ -85,7 +85,10 @@ pub fn place(p: &Packet, place: Option<Place>) -> String {
         Mark::Ack { completes: 0 } => format!("acknowledges a part of {message}"),
         Mark::Ack { completes: 1 } => format!("acknowledges {message}"),
         Mark::Ack { completes } => {
-            format!("acknowledges {completes} messages, the last one {message}")
+            format!(
+                "acknowledges {}, the last one {message}",
+                count(u64::from(completes), "message")
+            )
         }
         Mark::DuplicateAck => match place.message {
             Some(_) => format!("acknowledges {message} again"),

@@ -1,7 +1,7 @@
 //! Phrases about conversations, messages and packets, for all forms of the answer.
 
 use rnic_dissect::{
-    Conversation, Icrc, Kind, Message, MtuSource, NoPacket, Outcome, Pairing, Side, Skip,
+    Conversation, Icrc, Kind, Message, MtuSource, NoPacket, Outcome, Pairing, Side, Skip, What,
 };
 use rnic_wire::Service;
 
@@ -49,11 +49,21 @@ pub fn path_mtu(mtu: u32, source: MtuSource) -> String {
     format!("path MTU {mtu} ({source})")
 }
 
+/// The start PSNs of the two ends differ.
+fn counts_from_elsewhere(conversation: &Conversation) -> bool {
+    let apart = |finding: &rnic_dissect::Finding| matches!(finding.what, What::StartPsns { .. });
+    conversation.findings.iter().any(apart)
+}
+
 /// How the two directions were put together.
 pub fn pairing(conversation: &Conversation) -> String {
     match conversation.pairing {
         Pairing::Connection { .. } => {
             "both queue pairs are named by the connection manager's messages".into()
+        }
+        // Their PSNs do not match, which is what there is to find.
+        Pairing::Inferred { .. } if counts_from_elsewhere(conversation) => {
+            "the two directions were paired as the only ones without another between the two addresses".into()
         }
         Pairing::Inferred {
             request,

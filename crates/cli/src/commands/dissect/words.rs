@@ -199,9 +199,9 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::GaveUp { message: id, times, span_ns, rnr: true, .. } => (
             format!(
-                "{} was sent {} times within {}, was told to wait each time, and was then given up: {me} gets status 13",
+                "{} was sent {} within {}, was told to wait each time, and was then given up: {me} gets status 13",
                 message(*id),
-                times,
+                count(u64::from(*times), "time"),
                 span(*span_ns)
             ),
             Some(format!("{peer} never posted a receive; rnr_retry was used up (7 means for ever)")),
@@ -209,8 +209,9 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::GaveUp { message: id, times, span_ns, answered: true, .. } => (
             format!(
-                "{} was sent {times} times within {}, though it had been answered, and then given up: {me} gets status 12",
+                "{} was sent {} within {}, though it had been answered, and then given up: {me} gets status 12",
                 message(*id),
+                count(u64::from(*times), "time"),
                 span(*span_ns)
             ),
             Some(format!("{peer}'s answers were lost between the place of the capture and {me}")),
@@ -218,12 +219,26 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::GaveUp { message: id, times, span_ns, ever_answered, .. } => (
             format!(
-                "{} was sent {} times within {} and never answered: {me} gets status 12",
+                "{} was sent {} within {} and never answered: {me} gets status 12",
                 message(*id),
-                times,
+                count(u64::from(*times), "time"),
                 span(*span_ns)
             ),
             Some(silence(peer, *ever_answered)),
+            Some("12"),
+        ),
+        What::StartPsns { began, expects, answers, given_up } => (
+            format!(
+                "the start PSNs differ: {me} began at {:#x}, and {peer} expects {:#x}, as {} of {peer} {}{}",
+                began.value(),
+                expects.value(),
+                count(*answers, "answer"),
+                if *answers == 1 { "says" } else { "say" },
+                if *given_up { format!(": {me} gets status 12") } else { String::new() }
+            ),
+            Some(format!(
+                "nothing was lost. The rq_psn of {peer} (ibv_modify_qp to RTR) must be the sq_psn of {me} (to RTS)"
+            )),
             Some("12"),
         ),
         What::Unanswered { message: id, times, span_ns, ns_to_end, rnr: true, .. } => (
@@ -232,7 +247,7 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
                 message(*id),
                 match times {
                     1 => "was told to wait".into(),
-                    n => format!("was sent {n} times within {}, was told to wait each time", span(*span_ns)),
+                    n => format!("was sent {} within {}, was told to wait each time", count(u64::from(*n), "time"), span(*span_ns)),
                 },
                 span(*ns_to_end)
             ),
@@ -256,8 +271,9 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::Unanswered { message: id, times: times @ 2.., span_ns, ns_to_end, ever_answered, .. } => (
             format!(
-                "{} was sent {times} times within {}, no answer when the capture ends, {} later",
+                "{} was sent {} within {}, no answer when the capture ends, {} later",
                 message(*id),
+                count(u64::from(*times), "time"),
                 span(*span_ns),
                 span(*ns_to_end)
             ),
@@ -295,7 +311,10 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         What::Gap { psn, count: missing, .. } => (
             format!(
                 "{} missing from PSN {:#08x} on",
-                if *missing == 1 { format!("1 packet of {me} is") } else { format!("{missing} packets of {me} are") },
+                match missing {
+                    1 => format!("1 packet of {me} is"),
+                    n => format!("{n} packets of {me} are"),
+                },
                 psn.value()
             ),
             Some(format!(
@@ -506,12 +525,15 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::Icrc(_) => ("the ICRC was not checked".into(), None, None),
         What::Padding { pad } => (
-            format!("payload and padding ({pad} bytes) of a packet of {me} do not end at a multiple of 4"),
+            format!(
+                "payload and padding ({}) of a packet of {me} do not end at a multiple of 4",
+                count(u64::from(*pad), "byte")
+            ),
             Some("made by hand; Linux's Soft-RoCE accepts it".into()),
             None,
         ),
         What::PairingDoubtful { orphans, answers } => (
-            format!("{orphans} of {answers} answers of {peer} fit no request of {me}"),
+            format!("{orphans} of {} of {peer} fit no request of {me}", count(*answers, "answer")),
             Some("the two directions were paired by inference, and may not belong together".into()),
             None,
         ),

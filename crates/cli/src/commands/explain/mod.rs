@@ -17,7 +17,7 @@ use crate::topics::topic::{Kind, Topic};
 #[command(after_help = "\
 Examples:
   rnic explain 12                        a work completion status (and what 12 is elsewhere)
-  rnic explain errno 12                  also: wc, event, state, nak, vendor, wr, cm, rej, sidr
+  rnic explain errno 12                  also: wc, event, state, nak, vendor, wr, cm, rej, sidr, fi, ucs
   rnic explain IBV_WC_REM_ACCESS_ERR     or rem_access, or \"remote access error\"
   rnic explain nak 0x61
   rnic explain RDMA_CM_EVENT_REJECTED, error 8
@@ -58,39 +58,18 @@ struct Answer<'a> {
     also: &'a [&'static Topic],
 }
 
-/// Breaks a paragraph at spaces, so that no line is longer than `width`, where words allow.
-fn paragraph(width: usize, first: &str, rest: &str, text: &str) -> String {
-    let mut all = String::new();
-    let mut line = first.to_owned();
-    let mut empty = true;
-    // Two and more spaces part a command from its explanation.
-    for (i, word) in text.split(' ').enumerate() {
-        if !empty && line.len() + 1 + word.len() > width {
-            all += line.trim_end();
-            all.push('\n');
-            line = rest.to_owned();
-            empty = true;
-        }
-        if !empty || (word.is_empty() && i > 0) {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    all + line.trim_end()
-}
-
 fn number(topic: &Topic) -> String {
     match topic.kind {
         Kind::Nak | Kind::Vendor => format!("{:#04x}", topic.number),
         Kind::Program => String::new(),
+        Kind::Fabric | Kind::Ucx => format!("-{}", topic.number),
         _ => topic.number.to_string(),
     }
 }
 
 fn print(topic: &Topic, width: usize) {
     let say = |first: &str, rest: &str, text: &str| {
-        crate::say!("{}", paragraph(width, first, rest, text));
+        crate::say!("{}", out::paragraph(width, first, rest, text));
     };
     let text = match topic.text {
         "" => String::new(),
@@ -155,14 +134,17 @@ fn row(topic: &Topic, terminal: Option<usize>) {
     match terminal {
         Some(width) if 2 + text.len() > width => {
             let words: Vec<&str> = text.split_whitespace().collect();
-            crate::say!("{}", paragraph(width, "  ", "      ", &words.join(" ")));
+            crate::say!(
+                "{}",
+                out::paragraph(width, "  ", "      ", &words.join(" "))
+            );
         }
         _ => crate::say!("  {text}"),
     }
 }
 
 fn list_all(terminal: Option<usize>, width: usize) {
-    let say = |text: &str| crate::say!("{}", paragraph(width, "", "  ", text));
+    let say = |text: &str| crate::say!("{}", out::paragraph(width, "", "  ", text));
     say("What `rnic explain` knows. Ask by number, name or message: rnic explain 12");
     for kind in Kind::ALL {
         crate::say!();
@@ -243,7 +225,9 @@ fn unknown(words: &[String]) -> Failure {
     let failure = Failure::new(format!("nothing is known of `{}`", words.join(" ")));
     let near = lookup::near(words);
     let failure = match near.is_empty() {
-        true => failure,
+        true => failure.cause(
+            "it holds no status, errno, event or code of the verbs, and is no line of a program that is listed",
+        ),
         false => failure.cause(format!(
             "did you mean one of these?{}",
             near.iter()
@@ -251,5 +235,8 @@ fn unknown(words: &[String]) -> Failure {
                 .collect::<String>()
         )),
     };
-    failure.next("`rnic explain` lists everything")
+    failure.next(
+        "`rnic explain` lists everything. The lines before this one may name the failure; and `rnic run -- PROGRAM` \
+         says what failed first",
+    )
 }

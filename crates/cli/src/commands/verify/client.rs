@@ -14,6 +14,7 @@ use super::server::RECEIVES;
 use super::{Ends, LAST, Losses, Note, Report, Task, WINDOW, pattern};
 use crate::peer::waiting::PEER_TIMEOUT;
 use crate::platform::failure::{Failure, Result};
+use crate::text::count;
 
 /// What queue pairs have, if they are not told otherwise.
 const RETRIES: u8 = 7;
@@ -85,20 +86,20 @@ impl Outcome {
     pub fn print(&self, task: &Task) {
         for (n, name) in ["send", "write", "read"].iter().enumerate() {
             crate::say!(
-                "{name:>8}: {:>10} operations {:>14} bytes",
-                self.operations[n],
-                self.bytes[n]
+                "{name:>8}: {:>21} {:>20}",
+                count(self.operations[n], "operation"),
+                count(self.bytes[n], "byte")
             );
         }
         let atomics = self.client.checked_operations - self.operations[2];
-        crate::say!("{:>8}: {atomics:>10} operations", "atomic");
+        crate::say!("{:>8}: {:>21}", "atomic", count(atomics, "operation"));
         crate::say!(
-            "{} QPs, {:.2} s; the client sent {} packets, {} of them again, after {} timeouts",
-            task.qps,
+            "{}, {:.2} s; the client sent {}, {} of them again, after {}",
+            count(task.qps as u64, "QP"),
             self.time.as_secs_f64(),
-            self.packets,
+            count(self.packets, "packet"),
             self.retransmitted,
-            self.timeouts
+            count(self.timeouts, "timeout")
         );
     }
 }
@@ -257,9 +258,13 @@ pub fn run(
         outcome.operations[0] + outcome.operations[1],
     );
     if !(sides.1 - unsure as u64..=sides.1).contains(&sides.0) {
-        outcome
-            .client
-            .mismatch(|| format!("the server saw {} messages of {}", sides.0, sides.1));
+        outcome.client.mismatch(|| {
+            format!(
+                "the server saw {} of {}",
+                count(sides.0, "message"),
+                sides.1
+            )
+        });
     }
     losses.part(exchange)?;
     Ok(outcome)
@@ -424,14 +429,17 @@ impl Lane {
         let step = pending.step;
         let name = || {
             format!(
-                "QP {lane} operation {index} ({:?}, {} bytes)",
-                step.kind, step.len
+                "QP {lane} operation {index} ({:?}, {})",
+                step.kind,
+                count(step.len as u64, "byte")
             )
         };
         match step.kind {
             Kind::Read => {
                 if got.byte_len() != step.len {
-                    report.mismatch(|| format!("{}: {} bytes came", name(), got.byte_len()));
+                    report.mismatch(|| {
+                        format!("{}: {} came", name(), count(got.byte_len() as u64, "byte"))
+                    });
                 }
                 report.check(
                     name,

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::peer::meet::VERIFY;
 use crate::peer::node::{self, Peer};
 use crate::platform::failure::{Failure, Result};
+use crate::text::count;
 use crate::text::gid::{Choice, same_way};
 use crate::text::{size, time};
 use plan::Kind;
@@ -144,8 +145,9 @@ impl Task {
         let total = u64::from(self.qps) * u64::from(self.max_size);
         if total > MAX_TOTAL {
             return Err(Failure::new(format!(
-                "{} queue pairs with messages of {} bytes take too much memory",
-                self.qps, self.max_size
+                "{} with messages of {} would take too much memory",
+                count(self.qps as u64, "queue pair"),
+                count(self.max_size as u64, "byte")
             ))
             .next("--qps N times --max-size SIZE: 256M at most"));
         }
@@ -489,7 +491,11 @@ fn finish(reports: &[(&str, &Report)]) -> Result<()> {
                 .next("a longer --seconds, or --iterations N"),
         ),
         (operations, bytes) => {
-            crate::say!("verified {operations} operations, {bytes} bytes: all right");
+            crate::say!(
+                "verified {}, {}: all right",
+                count(operations, "operation"),
+                count(bytes, "byte")
+            );
             Ok(())
         }
     }
@@ -503,7 +509,11 @@ fn finish_server(report: &Report) -> Result<()> {
         0 => crate::say!(
             "this side had nothing to verify: READs and atomics are checked by the client"
         ),
-        n => crate::say!("verified {n} operations, {bytes} bytes: all right"),
+        n => crate::say!(
+            "verified {}, {}: all right",
+            count(n, "operation"),
+            count(bytes, "byte")
+        ),
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use super::plan::{self, Kind, Step};
 use super::{Ends, GUARD, LAST, Losses, Note, Report, Task, UNTOUCHED, WINDOW, encode, pattern};
 use crate::peer::waiting::PEER_TIMEOUT;
 use crate::platform::failure::{Failure, Result};
+use crate::text::count;
 
 /// Receives posted on each queue pair: one for each operation in flight, the last message, and some
 /// room.
@@ -134,8 +135,9 @@ impl Lane {
         self.next += 1;
         let name = || {
             format!(
-                "QP {index} operation {number} ({:?}, {} bytes)",
-                step.kind, step.len
+                "QP {index} operation {number} ({:?}, {})",
+                step.kind,
+                count(step.len as u64, "byte")
             )
         };
         let imm = (number as u32).to_be_bytes();

@@ -14,7 +14,10 @@ fn records(file: &[u8]) -> Vec<Vec<u8>> {
         let len = word(8) as usize;
         assert_eq!(word(8), word(12));
         assert!(word(4) < 1_000_000_000);
-        out.push(rest[16..16 + len].to_vec());
+        let (link, ip) = rest[16..16 + len].split_at(SLL_LEN);
+        let sent = link == sll_header(Way::Sent, ip[0] >> 4 == 6);
+        assert!(sent || link == sll_header(Way::Received, ip[0] >> 4 == 6));
+        out.push(ip.to_vec());
         rest = &rest[16 + len..];
     }
     out
@@ -44,8 +47,8 @@ fn sent_and_received_packets_are_whole_ip_packets() {
             capture.sent(&route, k as u16, packet);
         }
         let header = |ip_id| IcrcOk { ip_id, df: true };
-        capture.received(&route.flow, header(2), &run[96..]);
-        capture.received(&route.flow, header(0), b"no packet at all");
+        capture.received(&route.flow, header(2), None, &run[96..]);
+        capture.received(&route.flow, header(0), None, b"no packet at all");
         capture.write_out();
     }
     let records = records(&std::fs::read(&path).unwrap());
@@ -114,6 +117,36 @@ fn a_file_of_something_else_is_not_touched() {
     assert!(Capture::open(&folder.path().join("no/such/folder.pcap")).is_err());
 }
 
+/// A capture is of no use for a question about DSCP, ECN or hops if it shows defaults.
+#[test]
+fn received_packets_have_the_marks_that_they_came_with() {
+    let folder = Folder::new();
+    let path = folder.path().join("a.pcap");
+    let marks = IpMarks {
+        traffic_class: 0x6b,
+        hop_limit: 9,
+    };
+    let v4 = route("127.0.0.1", "127.0.0.1", 0x5000).flow;
+    let v6 = Flow {
+        src: "fd00::1".parse().unwrap(),
+        dst: "fd00::2".parse().unwrap(),
+        ..v4
+    };
+    {
+        let mut capture = Capture::open(&path).unwrap();
+        let header = IcrcOk { ip_id: 0, df: true };
+        capture.received(&v4, header, Some(marks), &[0; 48]);
+        capture.received(&v6, header, Some(marks), &[0; 48]);
+        capture.write_out();
+    }
+    let records = records(&std::fs::read(&path).unwrap());
+    assert_eq!(records.len(), 2);
+    for record in records {
+        let (headers, _) = IpUdp::parse(&record).expect("an IP packet");
+        assert_eq!((headers.traffic_class, headers.hop_limit), (0x6b, 9));
+    }
+}
+
 #[test]
 fn multicast_has_the_hop_limit_of_the_wire() {
     let folder = Folder::new();
@@ -128,7 +161,7 @@ fn multicast_has_the_hop_limit_of_the_wire() {
             ..route.flow
         };
         let header = IcrcOk { ip_id: 0, df: true };
-        capture.received(&flow, header, &[0; 48]);
+        capture.received(&flow, header, None, &[0; 48]);
         capture.write_out();
     }
     for record in records(&std::fs::read(&path).unwrap()) {

@@ -140,10 +140,12 @@ mod tests {
 
     /// So many bytes wait in the receive buffer.
     fn fill(wire: &Wire, bytes: usize) {
+        let here = std::net::IpAddr::from([127, 0, 0, 1]);
         let frame = Frame {
-            src: [127, 0, 0, 1].into(),
-            dst: [127, 0, 0, 1].into(),
+            src: here.into(),
+            dst: here.into(),
             src_port: 0,
+            sl: 0,
             traffic_class: 0,
             hop_limit: 0,
             bytes: vec![0; bytes],

@@ -257,7 +257,7 @@ impl Qp {
             return Err(Error::invalid(
                 VERB,
                 format!(
-                    "a {:?} queue pair has no multicast, only UD",
+                    "a queue pair of type {} has no multicast, only UD has",
                     shared.qp_type
                 ),
             ));

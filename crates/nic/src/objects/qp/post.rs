@@ -202,7 +202,7 @@ fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
     }
     Err(Error::invalid(
         "ibv_post_send",
-        format!("a {qp_type:?} queue pair has no such operation: {op:?}"),
+        format!("a queue pair of type {qp_type} has no such operation: {op:?}"),
     ))
 }
 

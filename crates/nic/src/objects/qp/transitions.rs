@@ -150,9 +150,9 @@ pub(crate) fn check(qp_type: QpType, from: QpState, to: QpState, given: M) -> Re
         return Err(Error::invalid(
             VERB,
             if from == to {
-                format!("no attribute of a {qp_type:?} queue pair may change in {from:?}")
+                format!("no attribute of queue pairs of type {qp_type} may change in {from:?}")
             } else {
-                format!("a {qp_type:?} queue pair cannot go from {from:?} to {to:?}")
+                format!("a queue pair of type {qp_type} cannot go from {from:?} to {to:?}")
             },
         ));
     };

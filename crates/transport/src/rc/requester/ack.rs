@@ -40,8 +40,18 @@ impl Requester {
         }
         let pos = match self.region(psn) {
             Region::Awaited(pos) => pos,
-            Region::Past => return Ok(()),
+            Region::Past => {
+                if aeth.syndrome == Syndrome::Nak(NakCode::PsnSequenceError) {
+                    self.peer_expects = Some(psn);
+                }
+                return Ok(());
+            }
             Region::Future => {
+                // An ACK names what was taken last.
+                self.peer_expects = Some(match aeth.syndrome {
+                    Syndrome::Ack { .. } => psn.next(),
+                    _ => psn,
+                });
                 sh.counters.dropped += 1;
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! What is remembered while nothing moves on: evidence, should the retries run out.
 
 use super::Requester;
-use crate::rc::Shared;
+use crate::rc::{MAX_MESSAGE, Shared};
 use crate::{Evidence, SendFailed, Time};
 
 /// After this long without a receive the peer is said to have none for good, and after this long a
@@ -102,11 +102,16 @@ impl Requester {
         Some(Evidence::SendFailed(SendFailed {
             op: front.wqe.op,
             len: front.wqe.data.len(),
+            longest: MAX_MESSAGE,
             psn: self.psn_of(self.una.pos),
             sent: front.started() && self.max.pos > front.start.pos,
             tries: stall.map_or(0, |stall| stall.tries),
             received: stall.map_or(0, |stall| received_ever - stall.received),
             received_ever,
+            answered: self.una.pos > 0,
+            start_psn: self.base,
+            // Later it is an echo.
+            peer_expects: self.peer_expects.filter(|_| self.una.pos == 0),
             waited_ns: stall
                 .and_then(|stall| Some(stall.last?.0.saturating_sub(stall.since?.0)))
                 .unwrap_or(0),
@@ -165,6 +170,49 @@ mod tests {
         let failed = failed(&mut f);
         assert_eq!(failed.tries, 4);
         assert_eq!(failed.received, 3, "since the first retry");
+    }
+
+    /// A peer that expects another first PSN asks for it, or acknowledges the one before it.
+    #[test]
+    fn a_peer_that_began_elsewhere() {
+        for (before, answer) in [(true, sq(0) - 0x20), (false, sq(0) + 0x1000)] {
+            let answer = rnic_wire::Psn::new(answer).value();
+            let mut f = Fixture::new();
+            f.post(WRITE, 10);
+            f.poll();
+            while f.sends().is_empty() {
+                match before {
+                    true => f.feed_nak(answer, NakCode::PsnSequenceError),
+                    false => f.feed_ack(rnic_wire::Psn::new(answer).prev().value()),
+                }
+                f.fire_ack_timeout();
+                f.poll();
+            }
+            let failed = failed(&mut f);
+            assert!(!failed.answered && failed.received_ever > 0);
+            assert_eq!(failed.start_psn.value(), sq(0));
+            assert_eq!(failed.peer_expects.map(rnic_wire::Psn::value), Some(answer));
+        }
+    }
+
+    /// An echo of what was acknowledged before says nothing of the start.
+    #[test]
+    fn an_echo_is_no_other_start() {
+        let mut f = Fixture::new();
+        f.post(WRITE, 10);
+        f.poll();
+        f.feed_ack(sq(0));
+        assert_eq!(f.sends(), [(0, Status::Success)]);
+        f.post(WRITE, 10);
+        f.poll();
+        while f.sends().is_empty() {
+            f.feed_nak(sq(0), NakCode::PsnSequenceError);
+            f.fire_ack_timeout();
+            f.poll();
+        }
+        let failed = failed(&mut f);
+        assert!(failed.answered);
+        assert_eq!(failed.peer_expects, None);
     }
 
     #[test]

@@ -1,4 +1,8 @@
+mod lines;
+
+use super::near::distance;
 use super::*;
+use crate::topics::program;
 
 fn names(words: &str) -> Vec<&'static str> {
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -207,7 +211,7 @@ fn lines_of_the_usual_programs_are_known() {
         ("post send error 22", &["post send", "EINVAL"]),
         ("Couldn't post receive (1)", &["post receive"]),
         ("Couldn't post recv Qp=0 rcnt=512", &["post receive"]),
-        ("ibv_post_recv failed: 12", &["post receive"]),
+        ("ibv_post_recv failed: 12", &["post receive", "ENOMEM"]),
         ("poll CQ failed -22", &["poll CQ"]),
         ("Poll Receive CQ failed -1", &["poll CQ"]),
         ("cmatose: failed polling CQ: -1", &["poll CQ"]),
@@ -313,7 +317,7 @@ fn each_line_of_a_program_has_causes_checks_and_an_example() {
             "{}",
             topic.name
         );
-        assert_eq!(names(topic.text), [topic.name]);
+        assert_eq!(names(topic.text), [topic.name], "{}", topic.text);
         let example = topic
             .text
             .replace("HOST:PORT", "host:1")
@@ -336,6 +340,20 @@ fn what_is_unknown_gets_suggestions() {
     assert_eq!(suggested("EINVLA")[0], "EINVAL");
     assert!(suggested("firewall").contains(&"IBV_WC_RETRY_EXC_ERR"));
     assert!(suggested("xyzzyxyzzy").is_empty());
+    // A name in a line that is nearly right, and no words that many topics have by chance.
+    assert_eq!(
+        suggested("qp 7: IBV_WC_REM_ACESS_ERR")[0],
+        "IBV_WC_REM_ACCESS_ERR"
+    );
+    for far in [
+        "the queue is full of errors",
+        "prov_errno: -999",
+        "qp 12",
+        "a b c",
+        "-300",
+    ] {
+        assert!(suggested(far).is_empty(), "{far}: {:?}", suggested(far));
+    }
 }
 
 /// Every number that a verb can give is explained, in the words of the library.

@@ -1,9 +1,9 @@
 //! Connections that did not come about: what the connection manager did, and why.
 
 use super::Report;
+use super::partitions::PARTITIONS;
 use super::record::Attempt;
 use super::story::{self, Story, seconds};
-use super::why::PARTITIONS;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
 
@@ -214,7 +214,7 @@ fn no_partition(side: &Attempt) -> String {
 
 fn other_service(report: &Report, side: &Attempt) -> String {
     format!(
-        "the listener in {} is for {} queue pairs, the request was for {}",
+        "the listener in {} is for queue pairs of type {}, the request was for {}",
         report.process(side.process),
         side.listener.as_deref().unwrap_or("other"),
         side.asked.as_deref().unwrap_or("others")

@@ -1,5 +1,6 @@
 //! `rnic run --lint`: what works here and would fail on hardware, why, and what to do.
 
+use crate::text::count;
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
@@ -83,11 +84,17 @@ fn words(lint: &Lint) -> Words {
         ),
         "never ready" => (
             format!(
-                "QP {object:#x}: rnr_retry is 7 and the peer has posted no receive for {:.1} s ({value} RNR NAKs)",
-                *limit as f64 / 1e9
+                "QP {object:#x}: rnr_retry is 7 and the peer has posted no receive for {:.1} s ({})",
+                *limit as f64 / 1e9,
+                count(*value, "RNR NAK")
             ),
             "7 means for ever: the program hangs without an error",
             "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)",
+        ),
+        "late receive" if matches!(more.as_str(), "UD" | "UC") => (
+            format!("QP {object:#x} ({more}): the first receive was posted after RTS"),
+            "a message that comes before it is lost, and neither side is told: UD and UC have no RNR NAK and no rnr_retry",
+            "post receives before the queue pair moves to RTR, or before its number is given to the peer",
         ),
         "late receive" => (
             format!("QP {object:#x}: the first receive was posted after RTS, and rnr_retry is 0"),
@@ -130,7 +137,10 @@ fn words(lint: &Lint) -> Words {
             "ask for less, and use what ibv_create_qp returns in cap.max_inline_data",
         ),
         "cq" => (
-            format!("a completion queue of {limit} entries, fed by queues of {value} in all"),
+            format!(
+                "a completion queue of {}, fed by queues of {value} in all",
+                count(*limit, "entry")
+            ),
             "when it overruns, completions are lost, IBV_EVENT_CQ_ERR comes, and its queue pairs break",
             "make it as long as all send and receive queues together that use it",
         ),

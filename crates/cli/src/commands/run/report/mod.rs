@@ -2,10 +2,13 @@
 //! hardware.
 
 mod cm;
+mod drops;
 mod lint;
-pub mod record;
+mod partitions;
+mod record;
 mod stats;
 mod story;
+mod unanswered;
 mod why;
 
 use std::collections::HashMap;
@@ -23,7 +26,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use record::{
-    Attempt, Device, Failure, Flushed, Lint, Partition, Qp, Record, Refusal, Stopped, Verb, Waiting,
+    Attempt, Device, Dropped, Failure, Flushed, Lint, Partition, Qp, Record, Refusal, Stopped,
+    Verb, Waiting,
 };
 
 /// What was asked for beside the closing words.
@@ -148,6 +152,7 @@ pub struct Report {
     pub verbs: Vec<Verb>,
     pub waiting: Vec<Waiting>,
     pub stopped: Vec<Stopped>,
+    pub dropped: Vec<Dropped>,
     pub attempts: Vec<Attempt>,
     /// The last news of each queue pair, in the order of their first.
     pub qps: Vec<Qp>,
@@ -201,6 +206,17 @@ impl Report {
             Record::Verb(verb) => self.verbs.push(verb),
             Record::Waiting(waiting) => self.waiting.push(waiting),
             Record::Stopped(stopped) => self.stopped.push(stopped),
+            Record::Dropped(dropped) => {
+                let same = |known: &&mut Dropped| {
+                    (known.process, known.ends.qpn, &known.cause)
+                        == (dropped.process, dropped.ends.qpn, &dropped.cause)
+                };
+                // The later one counts them all.
+                match self.dropped.iter_mut().find(same) {
+                    Some(known) => *known = dropped,
+                    None => self.dropped.push(dropped),
+                }
+            }
             Record::Connection(attempt) => self.attempts.push(*attempt),
             Record::Qp(qp) => self.add_qp(*qp),
             Record::Device(device) => {
@@ -297,6 +313,7 @@ fn document(
         "refused_verbs": report.verbs,
         "waiting_for_receives": report.waiting,
         "waiting_for_stopped": report.stopped,
+        "dropped_messages": report.dropped,
         "connections": report.attempts,
         "stats": wishes.stats.then(|| stats::to_json(report)),
         "lint": wishes.lint.then(|| lint::to_json(report)),
@@ -327,10 +344,17 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
     if wishes.lint {
         lint::print(report);
     }
-    if !wishes.quiet
-        && let Some(story) = why::tell(report, program, status, faults)
-    {
-        story.print();
+    if wishes.quiet {
+        return;
+    }
+    match why::tell(report, program, status, faults) {
+        Some(story) => story.print(),
+        // What a service may lose is no failure of the program, but often its reason.
+        None => {
+            for sentence in drops::sentences(report) {
+                crate::remark!("rnic: {sentence}");
+            }
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub enum Record {
     Flushed(Flushed),
     Waiting(Waiting),
     Stopped(Stopped),
+    Dropped(Dropped),
     Verb(Verb),
     Connection(Box<Attempt>),
     Qp(Box<Qp>),
@@ -85,11 +86,22 @@ pub struct Grave {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Request {
     pub length: u64,
+    /// Of a message of the queue pair.
+    #[serde(default)]
+    pub longest: u64,
     pub psn: u32,
     pub sent: bool,
     pub tries: u32,
     pub heard: u64,
     pub heard_ever: u64,
+    /// Some request of the connection was acknowledged before.
+    #[serde(default)]
+    pub answered: bool,
+    /// Of the connection.
+    #[serde(default)]
+    pub start_psn: u32,
+    /// As its answers say, if that is not where this side began.
+    pub peer_expects_psn: Option<u32>,
     pub waited_ns: u64,
     #[serde(default)]
     pub stopped_ns: u64,
@@ -189,6 +201,26 @@ pub struct Stopped {
     /// It still is, now that the program has ended.
     #[serde(default)]
     pub still: bool,
+}
+
+/// Messages that a queue pair dropped for one cause, without a word to the peer.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Dropped {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub cause: String,
+    pub count: u64,
+    /// Of the first one of them.
+    pub qkey: Option<u32>,
+    pub own_qkey: Option<u32>,
+    pub src_qpn: Option<u32>,
+    pub room: Option<u64>,
+    pub length: Option<u64>,
+    pub path_mtu: Option<u64>,
+    pub psn: Option<u32>,
+    pub expected_psn: Option<u32>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use super::record::{ByOperation, Counters, Qp, Traffic};
+use crate::text::count;
 
 /// Sums of a process, or of all.
 #[derive(Default)]
@@ -153,11 +154,10 @@ pub fn print(report: &Report) {
         return;
     }
     let sum = all(report);
-    let plural = if sum.queue_pairs == 1 { "QP" } else { "QPs" };
     crate::remark!(
-        "rnic: moved {} over rnic0 in {} {plural}",
+        "rnic: moved {} over rnic0 in {}",
         bytes(sum.moved),
-        sum.queue_pairs
+        count(sum.queue_pairs as u64, "QP")
     );
 }
 
@@ -235,8 +235,8 @@ fn table(qps: &[&Qp]) {
     }
     if qps.len() > SHOWN {
         crate::remark!(
-            "  ... and {} more queue pairs (all of them: --json)",
-            qps.len() - SHOWN
+            "  ... and {} (all of them: --json)",
+            count((qps.len() - SHOWN) as u64, "more queue pair")
         );
     }
 }
@@ -249,17 +249,18 @@ fn paths(sum: &Sum) {
         let all = link("tx_packets") + link("rx_packets");
         let size = link("tx_host_bytes") + link("rx_host_bytes");
         crate::remark!(
-            "  {:<15} {by_memory} of {all} packets went through shared memory, {}",
+            "  {:<15} {by_memory} of {} went through shared memory, {}",
             "host path",
+            count(all, "packet"),
             bytes(size)
         );
     }
     let past = (link("tx_xdp_packets"), link("rx_xdp_packets"));
     if past != (0, 0) {
         crate::remark!(
-            "  {:<15} {} packets out and {} in went past the kernel's network stack{}",
+            "  {:<15} {} out and {} in went past the kernel's network stack{}",
             "AF_XDP",
-            past.0,
+            count(past.0, "packet"),
             past.1,
             if link("tx_zero_copy_packets") > 0 {
                 ", without copies (the card's driver)"
@@ -271,8 +272,9 @@ fn paths(sum: &Sum) {
     let rows = link("tx_detour_packets");
     if rows > 0 {
         crate::remark!(
-            "  {:<15} {rows} packets left in rows by an interface of rnic's, as the card's has no checksum offload",
-            ""
+            "  {:<15} {} left in rows by an interface of rnic's, as the card's has no checksum offload",
+            "",
+            count(rows, "packet")
         );
     }
 }
@@ -283,8 +285,9 @@ fn without_packets(sum: &Sum) {
     let messages = event("messages_without_packets");
     if messages > 0 {
         crate::remark!(
-            "  {:<15} {messages} RDMA operations took no packets, {}",
+            "  {:<15} {} took no packets, {}",
             "",
+            count(messages, "RDMA operation"),
             bytes(event("bytes_without_packets"))
         );
     }
@@ -299,11 +302,12 @@ fn without_packets(sum: &Sum) {
 
 /// What went wrong, if anything did.
 fn events(sum: &Sum) {
-    let line = |label: &str, parts: Vec<(String, u64)>| {
+    // What is counted, what is said of it, and how often.
+    let line = |label: &str, parts: &[(&str, &str, u64)]| {
         let parts: Vec<String> = parts
-            .into_iter()
-            .filter(|(_, n)| *n > 0)
-            .map(|(name, n)| format!("{n} {name}"))
+            .iter()
+            .filter(|(.., n)| *n > 0)
+            .map(|(what, of_it, n)| format!("{} {of_it}", count(*n, what)).trim_end().to_owned())
             .collect();
         let text = if parts.is_empty() {
             "none".to_owned()
@@ -320,44 +324,58 @@ fn events(sum: &Sum) {
             ("invalid", "invalid request"),
             ("operational", "operational error"),
         ]
-        .iter()
-        .map(|(kind, name)| (name.to_string(), sum.event(&format!("{kind}_naks_{way}"))))
-        .collect::<Vec<_>>()
+        .map(|(kind, name)| ("NAK", name, sum.event(&format!("{kind}_naks_{way}"))))
     };
     line(
         "retransmission:",
-        vec![
-            (
-                "packets sent again".into(),
-                sum.event("retransmitted_packets"),
-            ),
-            ("timeouts".into(), sum.event("timeouts")),
-            (
-                "duplicates received".into(),
-                sum.event("duplicates_received"),
-            ),
-            ("out of sequence".into(), sum.event("out_of_sequence")),
+        &[
+            ("packet", "sent again", sum.event("retransmitted_packets")),
+            ("timeout", "", sum.event("timeouts")),
+            ("duplicate", "received", sum.event("duplicates_received")),
+            ("packet", "out of sequence", sum.event("out_of_sequence")),
         ],
     );
-    line("NAKs sent:", naks("sent"));
-    line("NAKs received:", naks("received"));
-    let mut drops: Vec<(String, u64)> = sum
+    line("NAKs sent:", &naks("sent"));
+    line("NAKs received:", &naks("received"));
+    let of_link: Vec<(String, u64)> = sum
         .drops
         .iter()
-        .map(|(cause, n)| (cause.replace('_', " "), *n))
+        .map(|(cause, n)| (format!("({})", cause.replace('_', " ")), *n))
         .collect();
-    drops.push((
-        "meant nothing to their queue pair".into(),
-        sum.event("dropped"),
-    ));
-    drops.push((
-        "messages cut short or without a receive (UC, UD)".into(),
-        sum.event("messages_dropped"),
-    ));
-    drops.push(("wrong Q_Key".into(), sum.event("qkey_violations")));
-    drops.push((
-        "refused by the kernel on sending".into(),
-        sum.link.get("tx_errors").copied().unwrap_or(0),
-    ));
-    line("dropped:", drops);
+    let mut drops: Vec<(&str, &str, u64)> = of_link
+        .iter()
+        .map(|(cause, n)| ("packet", &**cause, *n))
+        .collect();
+    for (what, of_it, name) in [
+        ("packet", "that meant nothing to its queue pair", "dropped"),
+        ("message", "without a receive (UC, UD)", "no_receive_drops"),
+        ("message", "longer than the receive (UC)", "too_long_drops"),
+        (
+            "message",
+            "refused by key, range or right (UC)",
+            "access_drops",
+        ),
+        (
+            "message",
+            "of which packets were lost (UC)",
+            "incomplete_drops",
+        ),
+        (
+            "message",
+            "cut for another path MTU (UC, UD)",
+            "packet_length_drops",
+        ),
+        (
+            "message",
+            "of a wrong opcode or length (UC)",
+            "malformed_drops",
+        ),
+        ("datagram", "of a wrong Q_Key", "qkey_violations"),
+        ("request", "of another start PSN", "start_psn_violations"),
+    ] {
+        drops.push((what, of_it, sum.event(name)));
+    }
+    let refused = sum.link.get("tx_errors").copied().unwrap_or(0);
+    drops.push(("packet", "refused by the kernel on sending", refused));
+    line("dropped:", &drops);
 }

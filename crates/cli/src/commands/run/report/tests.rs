@@ -39,7 +39,8 @@ fn refusal(why: &str, ns: u64, more: &str) -> String {
 fn request(tries: u32, heard: u64, heard_ever: u64) -> String {
     format!(
         r#","request":{{"length":64,"psn":9,"sent":true,"tries":{tries},"heard":{heard},"heard_ever":{heard_ever},
-        "waited_ns":4300000000,"remote_addr":4096,"rkey":255}}"#
+        "answered":{},"start_psn":5,"waited_ns":4300000000,"remote_addr":4096,"rkey":255}}"#,
+        heard_ever > heard
     )
 }
 
@@ -67,6 +68,102 @@ fn the_report_is_for_nobody_else() {
     assert_eq!(mode & 0o777, 0o600);
     drop(collector);
     std::fs::remove_dir_all(&runtime).unwrap();
+}
+
+/// Nothing was lost: one side counts from another PSN. Its own side of the run or the peer's says so.
+#[test]
+fn start_psns_that_differ_are_named() {
+    let here = request(8, 3, 3).replace(
+        r#""start_psn":5"#,
+        r#""start_psn":999,"peer_expects_psn":100"#,
+    );
+    let dropped = r#"{"record":"dropped","process":2,"ns":9,"qpn":32,"local":"10.0.0.2","peer":"10.0.0.1","peer_qpn":16,
+        "cause":"start psn","count":12,"psn":999,"expected_psn":100}"#;
+    let there = request(8, 3, 3).replace(r#""start_psn":5"#, r#""start_psn":999"#);
+    for (more, lines) in [(here, &[][..]), (there, &[dropped][..])] {
+        let line = failure(12, 8, &format!(r#"{more},"peer_process":"alive""#));
+        let text = told(&report(&[&[&*line][..], lines].concat()));
+        expect(
+            &text,
+            &[
+                "no request of this connection was ever acknowledged",
+                "the peer expects PSN 0x64, this side began at 0x3e7",
+                "rq_psn there must be sq_psn here",
+            ],
+        );
+        assert!(
+            !text.contains("lost on the way") && !text.contains("earlier"),
+            "{text}"
+        );
+        if !lines.is_empty() {
+            expect(
+                &text,
+                &["server (pid 22): QP 0x20 took no request at all: 12 requests came"],
+            );
+        }
+    }
+}
+
+/// What a service may drop is said, with the numbers that do not fit, once for each cause.
+#[test]
+fn silent_drops_are_told_by_cause() {
+    let line = |qpn: u32, count: u64, cause: &str| {
+        format!(
+            r#"{{"record":"dropped","process":2,"ns":9,"qpn":{qpn},"cause":"{cause}","count":{count},"qkey":34,"own_qkey":17,
+            "src_qpn":16,"room":10,"length":1,"path_mtu":1024}}"#
+        )
+    };
+    for (cause, words) in [
+        (
+            "wrong q_key",
+            "Q_Key 0x22 of QP 0x10 is not the queue pair's, 0x11",
+        ),
+        ("no receive", "no receive was posted"),
+        (
+            "too long",
+            "room for 10 bytes, the message is longer: 1 byte or more",
+        ),
+        ("access", "do not allow the RDMA WRITE"),
+        ("incomplete", "lost or overtaken"),
+        ("packet length", "and path_mtu here is 1024"),
+        ("malformed", "opcode or length"),
+    ] {
+        // The second line of a queue pair has the whole number.
+        let lines = [line(32, 1, cause), line(32, 4, cause), line(33, 1, cause)];
+        let report = report(&lines.each_ref().map(|line| &**line));
+        let sentences = drops::sentences(&report);
+        assert_eq!(sentences.len(), 1, "{sentences:?}");
+        expect(
+            &sentences[0],
+            &["server (pid 22): 2 queue pairs", "dropped 5 ", words],
+        );
+        // It is what there is to say of a program that failed without a failed work request.
+        let text = told(&report);
+        expect(&text, &["no work request had failed", words]);
+        assert!(!text.contains("saw no refused call"), "{text}");
+    }
+    let one = drops::sentences(&report(&[&line(32, 1, "no receive")]));
+    expect(&one[0], &["QP 0x20 dropped 1 message without a word"]);
+}
+
+/// A datagram above the MTU is the sender's own mistake: no receive is involved.
+#[test]
+fn a_datagram_above_the_mtu_is_told_by_the_mtu() {
+    let more = r#","request":{"length":4097,"longest":4096,"psn":0,"sent":false,"tries":0,"heard":0,"heard_ever":0,
+        "waited_ns":0}"#;
+    let line = failure(1, 8, more).replace(
+        r#""vendor_err":1"#,
+        &format!(
+            r#""vendor_err":{}"#,
+            rnic_nic::vendor_err::DATAGRAM_TOO_LONG
+        ),
+    );
+    let text = told(&report(&[&line]));
+    expect(
+        &text,
+        &["one packet, of 4096 bytes at most", "this one has 4097"],
+    );
+    assert!(!text.contains("receive buffer"), "{text}");
 }
 
 #[test]
@@ -618,13 +715,13 @@ fn a_connection_that_was_not_made_is_told() {
         ),
         (
             vec![
-                attempt(2, 8, "other service", r#","asked":"Uc","listener":"Rc""#),
+                attempt(2, 8, "other service", r#","asked":"UC","listener":"RC""#),
                 rejected(28, ""),
             ],
             &[
                 HEAD,
                 "without private data",
-                "for Rc queue pairs, the request was for Uc",
+                "for queue pairs of type RC, the request was for UC",
             ],
         ),
         (

@@ -6,9 +6,11 @@ use std::process::ExitStatus;
 
 use rnic_nic as nic;
 
-use super::record::{Ends, Failure, Memory, Partition, Refusal, Request};
+use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::story::{Story, go_on, is_stopped, seconds};
-use super::{Report, cm};
+use super::unanswered::{not_ready, unanswered};
+use super::{Report, cm, drops};
+use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
 
@@ -25,6 +27,12 @@ fn range(addr: u64, length: u64) -> String {
 }
 
 pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
+    let mut story = of_first(report, program, status, faults)?;
+    story.seen.extend(drops::sentences(report));
+    Some(story)
+}
+
+fn of_first(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
     let failure = report.failures.first();
     let refusal = report.refusals.first();
     let mut story = match (failure, refusal) {
@@ -56,16 +64,16 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) ->
             .iter()
             .map(|(status, count)| format!("{count} with status {status}"))
             .collect();
-        let count = report.failures.len();
-        if count > 1 {
+        let number = report.failures.len();
+        if number > 1 {
             // A process tells of no more.
-            let more = if count >= nic::MOST_FAILURES as usize {
+            let more = if number >= nic::MOST_FAILURES as usize {
                 " or more"
             } else {
                 ""
             };
             story.seen.push(format!(
-                "in all, {count}{more} work requests failed ({}); those with status 5 are a consequence and not counted",
+                "in all, {number}{more} work requests failed ({}); those with status 5 are a consequence and not counted",
                 list.join(", ")
             ));
         }
@@ -91,8 +99,8 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
                 qp(&waiting.ends)
             ),
             seen: vec![format!(
-                "{} RNR NAKs in {}: the peer had no receive posted, and rnr_retry 7 means to wait for ever",
-                waiting.naks,
+                "{} in {}: the peer had no receive posted, and rnr_retry 7 means to wait for ever",
+                count(waiting.naks, "RNR NAK"),
                 seconds(waiting.waited_ns)
             )],
             cause: Some("the peer posts no receives, or stopped to repost them".to_owned()),
@@ -167,6 +175,8 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
     } else if report.of_a_part {
         // The other parts of the program may have used the device, and this one not.
         return None;
+    } else if !report.dropped.is_empty() {
+        // [`tell`] says so.
     } else {
         // What it saw is all it knows: an answer may have been an error to the program.
         story
@@ -225,18 +235,48 @@ fn of_failure(report: &Report, failure: &Failure, faults: bool) -> Story {
 fn asked(failure: &Failure, request: &Request) -> Option<String> {
     match (request.remote_addr, request.rkey) {
         (Some(addr), Some(rkey)) => Some(format!(
-            "{} of {} bytes, remote address {addr:#x}, rkey {rkey:#x}",
-            failure.operation, request.length
+            "{} of {}, remote address {addr:#x}, rkey {rkey:#x}",
+            failure.operation,
+            count(request.length, "byte")
         )),
-        _ if request.length > 0 => {
-            Some(format!("{} of {} bytes", failure.operation, request.length))
-        }
+        _ if request.length > 0 => Some(format!(
+            "{} of {}",
+            failure.operation,
+            count(request.length, "byte")
+        )),
         _ => None,
     }
 }
 
 /// Status 1: the sizes.
 fn length(report: &Report, failure: &Failure, story: &mut Story) {
+    if failure.queue == "send"
+        && let Some(request) = &failure.request
+        && request.length > request.longest
+    {
+        let datagram = failure.vendor_err == nic::vendor_err::DATAGRAM_TOO_LONG;
+        let (cause, next) = match datagram {
+            true => (
+                format!(
+                    "a UD message is one packet, of {} at most (the MTU of the port), and this one has {}",
+                    count(request.longest, "byte"),
+                    request.length
+                ),
+                "send it in pieces, or over RC; ibv_query_port says the MTU (active_mtu)",
+            ),
+            false => (
+                format!(
+                    "the message has {}, and the longest may have {}",
+                    count(request.length, "byte"),
+                    request.longest
+                ),
+                "send it in pieces; ibv_query_port says the most (max_msg_sz)",
+            ),
+        };
+        story.cause = Some(cause);
+        story.next.push(next.to_owned());
+        return;
+    }
     let own = report
         .refusals
         .iter()
@@ -255,7 +295,11 @@ fn length(report: &Report, failure: &Failure, story: &mut Story) {
 }
 
 fn too_long(room: u64, length: u64, whose: &str) -> String {
-    format!("{whose} has room for {room} bytes, the message is longer: {length} bytes or more")
+    format!(
+        "{whose} has room for {}, the message is longer: {} or more",
+        count(room, "byte"),
+        count(length, "byte")
+    )
 }
 
 /// Status 4: which entry, and what it lacks.
@@ -295,9 +339,9 @@ fn fault(memory: &Memory, key: &str, whose: &str) -> String {
             let how = if u128::from(memory.addr) >= region_end || end <= u128::from(region.addr) {
                 "lies outside".to_owned()
             } else if memory.addr < region.addr {
-                format!("begins {} bytes before", region.addr - memory.addr)
+                format!("begins {} before", count(region.addr - memory.addr, "byte"))
             } else {
-                format!("ends {} bytes past", end - region_end)
+                format!("ends {} past", count((end - region_end) as u64, "byte"))
             };
             format!(
                 "{whose}, {asked}, {how} the region of {named}, which is {}",
@@ -390,7 +434,8 @@ fn bad_response(report: &Report, failure: &Failure, story: &mut Story) {
         .and_then(|r| Some((r.length, r.response?)));
     if let Some((length, response)) = response {
         story.seen.push(format!(
-            "of the {length} bytes asked for, a packet brought {response}"
+            "of the {} asked for, a packet brought {response}",
+            count(length, "byte")
         ));
     }
     if !other_mtu(report, failure, story)
@@ -459,9 +504,9 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
         ),
         "packet length" => (
             format!(
-                "a packet of {} bytes of payload came ({}, PSN {:#08x}), and path_mtu of the responder is {}: the requester has \
+                "a packet of {} of payload came ({}, PSN {:#08x}), and path_mtu of the responder is {}: the requester has \
                  another path_mtu",
-                refusal.length.unwrap_or(0),
+                count(refusal.length.unwrap_or(0), "byte"),
                 refusal.operation,
                 refusal.psn,
                 refusal.path_mtu.unwrap_or(0)
@@ -519,164 +564,4 @@ fn of_refusal(report: &Report, refusal: &Refusal) -> Story {
     story.next.extend(next);
     story.next.push(format!("rnic explain {status}"));
     story
-}
-
-/// Status 12: gone, not ready, packets lost, or answers lost.
-fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Story) {
-    let (heard, heard_ever) = match &failure.request {
-        Some(request) => {
-            let answers = match (request.heard, failure.vendor_err) {
-                (0, _) => "nothing came back".to_owned(),
-                (n, _) => format!("{n} packets came back, but not the answer"),
-            };
-            let ever = match request.heard_ever {
-                0 => "the peer's queue pair has never answered",
-                _ => "it had answered earlier",
-            };
-            story.seen.push(format!(
-                "PSN {:#08x} was sent {} times in {}; {answers}; {ever}",
-                request.psn,
-                request.tries.max(1),
-                seconds(request.waited_ns)
-            ));
-            (request.heard, request.heard_ever)
-        }
-        None => (0, 0),
-    };
-    if let Some(bytes) = failure.path_bytes {
-        story.seen.push(format!(
-            "ICMP messages said that the way takes IP packets of {bytes} bytes; full ones of this connection are longer \
-             (hardware heeds no ICMP, nor does rnic, since anybody can forge it)"
-        ));
-        story.next.push(
-            "if no larger packets get through, give the interface that MTU, or ask for a smaller path MTU".to_owned(),
-        );
-    }
-    let peer_qpn = failure.ends.peer_qpn.unwrap_or(0);
-    let stopped_ns = failure
-        .request
-        .as_ref()
-        .map_or(0, |request| request.stopped_ns);
-    let failed_itself = report
-        .failures
-        .iter()
-        .map(|f| (&f.ends, f.ns, f.process))
-        .chain(report.refusals.iter().map(|r| (&r.ends, r.ns, r.process)))
-        .find(|(ends, ns, _)| ends.is_opposite(&failure.ends) && *ns < failure.ns);
-    let peer = failure.peer_process.as_deref().unwrap_or("unknown");
-    let partition = partition_of(report, failure);
-    let cause = if let Some((_, _, process)) = failed_itself {
-        format!(
-            "the peer's queue pair, of {}, had failed itself before: look there first",
-            report.process(process)
-        )
-    } else if let Some(partition) = &partition {
-        partition.clone()
-    } else {
-        match (peer, heard, heard_ever) {
-            ("stopped", ..) => is_stopped(
-                failure.peer_program.as_deref().unwrap_or("a process"),
-                failure.peer_pid.unwrap_or(0),
-            ),
-            ("gone", ..) if stopped_ns > 0 => format!(
-                "the peer process has ended after it was stopped for {} (SIGSTOP, a debugger's breakpoint, Ctrl-Z): no \
-                 process of this user on this host has QP {peer_qpn:#x} now",
-                seconds(stopped_ns)
-            ),
-            ("gone", ..) => format!(
-                "the peer process has ended: no process of this user on this host has QP {peer_qpn:#x} now"
-            ),
-            ("own, not connected", ..) => {
-                "the peer is a queue pair of this very process that is destroyed, or was never moved to RTR".to_owned()
-            }
-            ("own, in error", ..) => "the peer is a queue pair of this very process that is in ERR".to_owned(),
-            ("alive" | "own", _, 0) => {
-                "the peer process runs, but its queue pair does not answer: not in RTR yet, another QPN, another \
-                 start PSN (its rq_psn must be this side's sq_psn), or it expects another address"
-                    .to_owned()
-            }
-            ("alive" | "own", 0, _) => {
-                "the peer process runs, but its queue pair fell silent: destroyed, reset, or in ERR".to_owned()
-            }
-            (_, 1.., _) => "packets get through in part: they are lost on the way there or back".to_owned(),
-            (_, _, 0) => {
-                "host unreachable, UDP port 4791 blocked by a firewall, a wrong GID or QPN, or the peer's queue pair \
-                 is not in RTR yet"
-                    .to_owned()
-            }
-            _ => {
-                "the peer's process has ended or is stopped (a debugger's breakpoint, Ctrl-Z), or its queue pair is \
-                 destroyed or in ERR; or the network broke"
-                    .to_owned()
-            }
-        }
-    };
-    story.cause = Some(match faults {
-        true => format!("{cause}. Mind that --faults damages what this side sends"),
-        false => cause,
-    });
-    story.next.push(match peer {
-        _ if partition.is_some() => PARTITIONS.to_owned(),
-        "stopped" => go_on(failure.peer_pid.unwrap_or(0)),
-        "gone" => "see how the peer ended; a side that is done should wait for the other before it leaves".to_owned(),
-        "alive" | "own" | "own, not connected" | "own, in error" => {
-            "connect both sides (RTR) before either sends; compare QPN, PSN and GID as both sides have them".to_owned()
-        }
-        _ => format!(
-            "ping {}; tcpdump -ni any udp port 4791 on both hosts",
-            failure.ends.peer.as_deref().unwrap_or("PEER")
-        ),
-    });
-}
-
-/// What to do about two partitions.
-pub const PARTITIONS: &str = "give both sides a P_Key of one partition, one of them that of a full member (0x8000): \
-     pkey_index, RNIC_PKEYS; rnic devices -v shows the table";
-
-/// What one side of the connection dropped for its P_Key.
-fn partition_of(report: &Report, failure: &Failure) -> Option<String> {
-    let of_this_side =
-        |p: &&Partition| (p.process, p.ends.key()) == (failure.process, failure.ends.key());
-    let mut partitions = report.partitions.iter();
-    if let Some(theirs) = report
-        .partitions
-        .iter()
-        .find(|p| p.ends.is_opposite(&failure.ends))
-    {
-        let (own, peers) = (theirs.peer_pkey, theirs.pkey);
-        let process = report.process(theirs.process);
-        return Some(format!(
-            "the peer, {process}, drops the packets: {}",
-            partitions_differ(own, peers)
-        ));
-    }
-    let own = partitions.find(of_this_side)?;
-    Some(format!(
-        "the peer's packets are dropped here: {}",
-        partitions_differ(own.pkey, own.peer_pkey)
-    ))
-}
-
-fn partitions_differ(own: u16, peers: u16) -> String {
-    let how = match (own ^ peers) & 0x7fff {
-        0 => "are both of limited members",
-        _ => "are of two partitions",
-    };
-    format!("the P_Keys {own:#06x} of this side and {peers:#06x} of the peer {how}")
-}
-
-/// Status 13: no receive.
-fn not_ready(failure: &Failure, story: &mut Story) {
-    if let Some(request) = &failure.request {
-        story.seen.push(format!(
-            "the peer answered {} times within {} that it has no receive posted (RNR NAK)",
-            request.tries.max(1),
-            seconds(request.waited_ns)
-        ));
-    }
-    story.cause = Some("the peer posts its receives too late or too few".to_owned());
-    story.next.push(
-        "post receives before the sender starts, or set rnr_retry to 7, which waits for ever"
-            .to_owned(),
-    );
 }

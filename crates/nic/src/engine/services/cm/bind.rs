@@ -123,7 +123,7 @@ impl Cm {
                 if !matches!(entry.qp_type, QpType::Rc | QpType::XrcSend) {
                     return Err(Error::invalid(
                         VERB,
-                        format!("{:?} queue pairs have no ACK timeout", entry.qp_type),
+                        format!("queue pairs of type {} have no ACK timeout", entry.qp_type),
                     ));
                 }
                 if timeout > 31 {

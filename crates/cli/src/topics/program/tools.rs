@@ -1,51 +1,6 @@
-//! Lines that perftest, ibverbs-utils and rdmacm-utils print when something fails.
-//!
-//! Such a line says what the program was at, seldom why it failed. So the causes here are
-//! candidates, and the checks say how to tell them apart.
+//! Lines of perftest, ibverbs-utils, rdmacm-utils and qperf.
 
-use super::topic::{Kind, Topic};
-
-/// A line of programs: how it is recognized, and what is to say of it.
-pub struct Line {
-    /// Words as [`matches`] reads them; one of these is enough.
-    pub patterns: &'static [&'static str],
-    /// An errno in the line is not one of a verb: the call was one of a socket, or it did not fail.
-    pub hides_errno: bool,
-    /// The line only introduces a status or an event, so it gives way to one that is named.
-    pub introduces: bool,
-    pub topic: Topic,
-}
-
-const fn line(
-    patterns: &'static [&'static str],
-    name: &'static str,
-    text: &'static str,
-    meaning: &'static str,
-    causes: &'static [&'static str],
-    check: &'static [&'static str],
-) -> Line {
-    Line {
-        patterns,
-        hides_errno: false,
-        introduces: false,
-        topic: Topic {
-            kind: Kind::Program,
-            number: 0,
-            name,
-            text,
-            meaning,
-            side: "",
-            causes,
-            check,
-            follows: "",
-        },
-    }
-}
-
-const WORDS: &str = "RNIC_LOG=1 rnic run -- PROGRAM      says in words why each verb was refused";
-const START: &str = "rnic run -- PROGRAM      starts a program with rnic0 as its device";
-const DEVICES: &str = "rnic devices      the device, its GID indices and MTU";
-const OTHER_SIDE: &str = "the terminal of the other side: its last line tells why it ended";
+use super::line::{DEVICES, Line, OTHER_SIDE, START, WORDS, call, line};
 
 pub const LINES: &[Line] = &[
     line(
@@ -53,6 +8,9 @@ pub const LINES: &[Line] = &[
             "failed to modify qp to init",
             "failed to modify qp # to init",
             "failed to modify * qp to init",
+            "failed to modify * * qp to init",
+            "error modifying qp to init",
+            "failed to transition from reset to init",
         ],
         "modify QP to INIT",
         "Failed to modify QP to INIT",
@@ -69,6 +27,10 @@ pub const LINES: &[Line] = &[
             "failed to modify qp to rtr",
             "failed to modify qp # to rtr",
             "failed to modify * qp to rtr",
+            "failed to modify * * qp to rtr",
+            "error modifying qp to rtr",
+            "failed to switch to rtr state",
+            "failed to transition from init to rtr",
         ],
         "modify QP to RTR",
         "Failed to modify QP to RTR",
@@ -86,6 +48,10 @@ pub const LINES: &[Line] = &[
             "failed to modify qp to rts",
             "failed to modify qp # to rts",
             "failed to modify * qp to rts",
+            "failed to modify * * qp to rts",
+            "error modifying qp to rts",
+            "failed to transition from rtr to rts",
+            "failed to switch to rts state",
         ],
         "modify QP to RTS",
         "Failed to modify QP to RTS",
@@ -115,6 +81,9 @@ pub const LINES: &[Line] = &[
                 "couldn't connect to HOST:PORT",
                 "unable to open file descriptor for socket connection",
                 "unable to init the socket connection",
+                "connect_tcp failed",
+                "failed to connect: connection refused",
+                "^ * failed to connect $",
             ],
             "connect over TCP",
             "Couldn't connect to HOST:PORT",
@@ -204,6 +173,10 @@ pub const LINES: &[Line] = &[
             "did not detect devices",
             "no ib devices found",
             "no rdma devices were detected",
+            "failed to find any infiniband devices",
+            "no device found",
+            "no rdma device",
+            "no infiniband devices",
         ],
         "no device",
         "No IB devices found",
@@ -220,6 +193,9 @@ pub const LINES: &[Line] = &[
             "unable to find the infiniband/roce device",
             "ib device * not found",
             "ib device * wasn't found",
+            "failed to find infiniband device",
+            "network device * is not available",
+            "network devices * are not available",
         ],
         "device not found",
         "Unable to find the Infiniband/RoCE device",
@@ -252,6 +228,7 @@ pub const LINES: &[Line] = &[
             "couldn't get context for the device",
             "couldn't get context for * $",
             "^ failed to open device $",
+            "^ failed to open device * $",
         ],
         "open device",
         "Couldn't get context for DEVICE",
@@ -268,27 +245,35 @@ pub const LINES: &[Line] = &[
             "ss -ulpn 'sport = 4791'      which process has the port",
         ],
     ),
-    line(
-        &["parse wc failed"],
-        "parse WC",
-        "parse WC failed",
-        "The pingpong looked at a completion and gave up: its status was an error, or its wr_id unknown. The line before this one tells.",
-        &[
-            "\"Failed status NAME (N)\" goes before: that status is the failure",
-            "\"Completion for unknown wr_id\" goes before: the completion is of no request of the program",
-            "a receive could not be posted again: \"Couldn't post receive\" goes before",
-        ],
-        &[
-            "rnic explain N      with the status",
-            "rnic run -- PROGRAM      names what failed first",
-        ],
-    ),
+    Line {
+        // The number is what the parser returned.
+        hides_errno: true,
+        ..line(
+            &["parse wc failed"],
+            "parse WC",
+            "parse WC failed",
+            "The pingpong looked at a completion and gave up: its status was an error, or its wr_id unknown. The line before this one tells.",
+            &[
+                "\"Failed status NAME (N)\" goes before: that status is the failure",
+                "\"Completion for unknown wr_id\" goes before: the completion is of no request of the program",
+                "a receive could not be posted again: \"Couldn't post receive\" goes before",
+            ],
+            &[
+                "rnic explain N      with the status",
+                "rnic run -- PROGRAM      names what failed first",
+            ],
+        )
+    },
     line(
         &[
             "couldn't post send",
             "function ibv_post_send failed",
             "failed to post sends",
             "post send error #",
+            "failed to post send",
+            "failed to post compare and swap",
+            "failed to post fetch and add",
+            "failed to post a send",
         ],
         "post send",
         "Couldn't post send",
@@ -310,6 +295,9 @@ pub const LINES: &[Line] = &[
             "function ibv_post_recv failed",
             "ibv_post_recv failed",
             "post recv error #",
+            "failed to post receive",
+            "failed to post a receive",
+            "failed to post recv",
         ],
         "post receive",
         "Couldn't post receive",
@@ -329,6 +317,8 @@ pub const LINES: &[Line] = &[
             "poll on send cq failed",
             "failed polling cq",
             "error polling cq",
+            "error polling cq on",
+            "cq poll failed",
         ],
         "poll CQ",
         "poll CQ failed",
@@ -359,6 +349,17 @@ pub const LINES: &[Line] = &[
                 "bad wc status",
                 "work completion error #",
                 "poll send cq error status",
+                "got completion with error",
+                "got completion from peer",
+                "completion with error on",
+                "completed with error",
+                "send work request returned error",
+                "recv wc error",
+                "error on cq",
+                "wc error",
+                "cq error on",
+                "bad completion",
+                "completion * with error",
             ],
             "failed completion",
             "Completion with error",
@@ -382,6 +383,12 @@ pub const LINES: &[Line] = &[
             "failed to create mr",
             "failed to reg mr",
             "* reg_mr failed",
+            "failed to allocate memory region",
+            "failed to register memory",
+            "unable to register memory",
+            "failed to register buffer",
+            "failed to register mr",
+            "please set max locked memory",
         ],
         "register memory",
         "Couldn't allocate MR",
@@ -423,7 +430,12 @@ pub const LINES: &[Line] = &[
             "unable to create cq",
             "failed to create cq",
             "failed to create cqs",
-            "ibv_create_cq failed",
+            "ibv_create_cq",
+            "ibv_create_cq_ex",
+            "ibv_create_cq",
+            "ibv_create_cq_ex",
+            "failed to create completion queue",
+            "couldn't create cqs",
         ],
         "create CQ",
         "Failed to create CQ",
@@ -440,6 +452,15 @@ pub const LINES: &[Line] = &[
             "rdma_resolve_addr",
             "waiting for addr/route resolution state #",
             "received # times addr_error",
+            "failure getting addr",
+            "rdma address resolution error",
+            "failed to resolve rdma cm address",
+            "rdma_resolve_addr failed",
+            "resolve addr failure",
+            "failure resolving route",
+            "resolve route failed",
+            "failed to resolve rdma cm route",
+            "rdma route resolution error",
         ],
         "rdma_resolve_addr",
         "rdma_resolve_addr",
@@ -492,80 +513,247 @@ pub const LINES: &[Line] = &[
             ],
         )
     },
+    call(
+        &[
+            "failed to create ah",
+            "failed to create reply ah",
+            "failed to create ah for rdma cm connection",
+            "failed to create address handle",
+            "failure creating address handle",
+            "unable to create ah from wc",
+            "unable to create address handler for ud qp",
+            "ibv_create_ah",
+        ],
+        "create AH",
+        "Failed to create AH",
+        "ibv_create_ah made no address handle, which a datagram needs.",
+        &[
+            "is_global is 0: RoCE needs a GRH (option -g of ibv_ud_pingpong, on both sides)",
+            "the GID is zero, of another kind than that of sgid_index, or has no route from here",
+            "on hardware: the peer's address did not resolve (ETIMEDOUT)",
+        ],
+        &[WORDS, DEVICES, "ip route get ADDRESS"],
+    ),
+    call(
+        &[
+            "couldn't attach qp to multicast group",
+            "couldn't attach qp",
+            "unable to join sender to mcast gid",
+            "couldn't register the mcast group on the sm",
+            "mckey: failure joining",
+            "failure joining",
+            "rdma_join_multicast",
+            "ibv_attach_mcast",
+        ],
+        "join multicast",
+        "Couldn't attach QP to MultiCast group",
+        "The program could not join a multicast group, or attach its queue pair to it.",
+        &[
+            "the address is no multicast address, or of another family than that of the id",
+            "the queue pair is not of UD, or is in RESET (EINVAL)",
+            "on InfiniBand: the subnet manager refused",
+        ],
+        &[
+            WORDS,
+            DEVICES,
+            "ip maddr; bridge mdb      which groups the host and its bridge have",
+        ],
+    ),
+    call(
+        &[
+            "couldn't allocate pd",
+            "unable to allocate pd",
+            "failed to allocate protection domain",
+            "ibv_alloc_pd",
+        ],
+        "allocate PD",
+        "Couldn't allocate PD",
+        "ibv_alloc_pd made no protection domain.",
+        &[
+            "the context is one of before fork(2) (ENODEV)",
+            "the device has no more of them, or memory is short (ENOMEM)",
+        ],
+        &[WORDS, "rnic run -- ibv_devinfo -v      max_pd"],
+    ),
+    call(
+        &[
+            "couldn't create completion channel",
+            "failed to create completion channel",
+            "unable to create completion channel",
+            "ibv_create_comp_channel",
+        ],
+        "create completion channel",
+        "Couldn't create completion channel",
+        "ibv_create_comp_channel made no channel for completion events.",
+        &[
+            "the process has no descriptor left (EMFILE)",
+            "memory is short (ENOMEM)",
+        ],
+        &[WORDS, "ulimit -n"],
+    ),
+    call(
+        &[
+            "couldn't request cq notification",
+            "failed to request cq notification",
+            "failed to notify events to cq",
+            "failed to get cq_event",
+            "failed to get cq event",
+            "failed to get cq event!",
+            "failed to set notify!",
+            "ibv_get_cq_event",
+            "ibv_req_notify_cq",
+        ],
+        "completion events",
+        "Failed to get cq_event",
+        "The program waits for completions by events, and could not arm its queue or take an event.",
+        &[
+            "a signal came while the program waited (EINTR)",
+            "the completion queue was made without a channel",
+            "a child process uses a queue or channel of its parent's after fork",
+        ],
+        &[
+            WORDS,
+            "strace -f -e trace=read,poll,ppoll -p PID      what the program waits for",
+        ],
+    ),
+    line(
+        &["max message size in ud cannot be greater than mtu"],
+        "UD message size",
+        "Max message size in UD cannot be greater than MTU",
+        "A datagram is one packet: it cannot be longer than the path MTU.",
+        &["option -s is above the MTU of the port, or above option -m"],
+        &[DEVICES, "RC (option -c RC) carries longer messages"],
+    ),
+    line(
+        &["invalid mtu", "invalid mtu - #", "fatal: invalid mtu value"],
+        "invalid MTU",
+        "Invalid MTU",
+        "The program wants a path MTU that is none of 256, 512, 1024, 2048 and 4096 bytes, or is above the port's.",
+        &["option -m, or the MTU of the interface is too small for 256 bytes and their headers"],
+        &[DEVICES, "ip link      the MTU of the interface"],
+    ),
+    Line {
+        hides_errno: true,
+        ..line(
+            &[
+                "data mismatch",
+                "data mismatch!",
+                "data verification failed",
+                "invalid data in page #",
+                "buffer corrupted",
+            ],
+            "data differs",
+            "data mismatch!",
+            "What arrived is not what the program expected in its buffer.",
+            &[
+                "the buffer was read before the completion, or written again while the operation was under way",
+                "the two sides run with other options (sizes, counts)",
+                "offsets or addresses of the two sides do not match",
+            ],
+            &[
+                "rnic verify      checks the data path of rnic itself, with data that is compared",
+                "rnic run --pcap FILE -- PROGRAM; rnic dissect FILE      which bytes went where",
+            ],
+        )
+    },
+    Line {
+        hides_errno: true,
+        ..line(
+            &[
+                "getaddrinfo error",
+                "getaddrinfo failed",
+                "rdma_getaddrinfo",
+                "getrdmaaddr error",
+                "failed to get rdma cm address",
+                "failed to get rdma cm address info",
+            ],
+            "name resolution",
+            "getaddrinfo failed",
+            "A host name or a port name did not become an address. No RDMA call failed yet.",
+            &[
+                "the name is unknown: a typing error, or DNS and /etc/hosts lack it",
+                "\"Bad value for ai_flags\" or \"Name or service not known\" of rdma_getaddrinfo: no RDMA device has that address, or there is none",
+            ],
+            &[
+                "getent ahosts NAME",
+                "rnic devices      the addresses on the device",
+                START,
+            ],
+        )
+    },
+    call(
+        &[
+            "failed to connect rdma cm client",
+            "failed to connect through rdma cm",
+            "failed to create rdma cm connection",
+            "failed to create rdma cm connection with resources",
+            "^ unable to connect (retries",
+            "unable to perform rdma_client function",
+            "function rdma_connect failed",
+            "failure connecting",
+            "failure rconnecting",
+            "rconnect failed",
+            "rdma connect error",
+            "unable to connect the rqpair",
+            "failed to connect rqpair",
+            "unable to connect the qpair",
+            "rdma_connect",
+            "fi_connect",
+        ],
+        "connect over rdma_cm",
+        "rdma_connect failed",
+        "The client could not connect through the connection manager. The event or errno beside this line says why.",
+        &[
+            "no server listens on this port, in this port space, at this address (RDMA_CM_EVENT_REJECTED, error 8)",
+            "the server's program refused (error 28), or ended while it connected",
+            "nobody answers on UDP port 4791 (RDMA_CM_EVENT_UNREACHABLE)",
+        ],
+        &[
+            "rnic run -- PROGRAM      names the event and the reason",
+            OTHER_SIDE,
+        ],
+    ),
+    call(
+        &[
+            "listen request failed",
+            "failure trying to listen",
+            "bind address failed",
+            "failure bind addr",
+            "addr bind failure",
+            "rlisten failed",
+            "rbind failed",
+            "failed to bind rdma cm address",
+            "failed to listen on rdma cm",
+            "unable to perform rdma_server function",
+            "rdma_listen",
+            "rdma_bind_addr",
+        ],
+        "listen over rdma_cm",
+        "rdma_listen failed",
+        "The server could not take its address and port from the connection manager.",
+        &[
+            "another id has the port (EADDRINUSE, EADDRNOTAVAIL), perhaps an earlier run of the server",
+            "the address is of no interface, or of one without RDMA device (ENODEV, EADDRNOTAVAIL)",
+        ],
+        &[WORDS, "rnic devices      the addresses on the device"],
+    ),
+    call(
+        &[
+            "failure accepting",
+            "failed to accept rdma cm connection",
+            "function rdma_accept failed",
+            "on rdma_accept",
+            "failing connection request",
+            "rdma_accept",
+        ],
+        "accept over rdma_cm",
+        "rdma_accept failed",
+        "The server could not accept a connection request.",
+        &[
+            "the client gave up or ended meanwhile",
+            "the queue pair could not be made, or moved to RTR: its line comes before this one",
+            "responder_resources or initiator_depth above the device's (EINVAL)",
+        ],
+        &[WORDS, OTHER_SIDE],
+    ),
 ];
-
-pub fn topics() -> impl Iterator<Item = &'static Topic> {
-    LINES.iter().map(|line| &line.topic)
-}
-
-/// What stands around words, in sentences and logs.
-fn bare(word: &str) -> &str {
-    word.trim_matches(|c: char| matches!(c, ',' | ':' | ';' | '.' | '(' | ')' | '"' | '\'' | '`'))
-}
-
-/// The word without the index of an array: "qp\[3\]" is a QP.
-fn unindexed(word: &str) -> &str {
-    match word.strip_suffix(']').and_then(|word| word.split_once('[')) {
-        Some((name, index)) if !name.is_empty() && is_number(index) => name,
-        _ => word,
-    }
-}
-
-fn is_number(word: &str) -> bool {
-    let word = word.strip_prefix('-').unwrap_or(word);
-    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// An address and a port, as "127.0.0.1:18515" or "::1:18515".
-fn is_endpoint(word: &str) -> bool {
-    word.rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && is_number(port))
-}
-
-/// Whether `word` is what `pattern` asks of it: `*` any word, `#` a number, `HOST:PORT` an address
-/// with a port, `word:` this word with a colon, else this word.
-fn is(pattern: &str, word: &str) -> bool {
-    match pattern {
-        "*" => !bare(word).is_empty(),
-        "#" => is_number(bare(word)),
-        "HOST:PORT" => is_endpoint(bare(word)),
-        _ if pattern.ends_with(':') => pattern == word,
-        _ => unindexed(bare(word)) == pattern,
-    }
-}
-
-/// Whether the words of a line hold those of a pattern, one after the other. `^` is the line's
-/// start, and `$` its end.
-fn holds(words: &[&str], pattern: &str) -> bool {
-    let (pattern, at_start) = match pattern.strip_prefix("^ ") {
-        Some(rest) => (rest, true),
-        None => (pattern, false),
-    };
-    let (pattern, at_end) = match pattern.strip_suffix(" $") {
-        Some(rest) => (rest, true),
-        None => (pattern, false),
-    };
-    let pattern: Vec<&str> = pattern.split(' ').collect();
-    words
-        .windows(pattern.len())
-        .enumerate()
-        .any(|(at, window)| {
-            (!at_start || at == 0)
-                && (!at_end || at + window.len() == words.len())
-                && pattern
-                    .iter()
-                    .zip(window)
-                    .all(|(pattern, word)| is(pattern, word))
-        })
-}
-
-/// The lines that `text` (lower case, single spaces) holds.
-pub fn matches(text: &str) -> Vec<&'static Line> {
-    // Mail programs and web pages put a typographic apostrophe; perftest puts "status=12".
-    let text = text.replace('\u{2019}', "'").replace('=', " ");
-    let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
-    LINES
-        .iter()
-        .filter(|line| line.patterns.iter().any(|pattern| holds(&words, pattern)))
-        .collect()
-}

@@ -1,0 +1,87 @@
+//! What was dropped without a word to the peer, said once for each process and cause.
+
+use super::Report;
+use super::record::Dropped;
+use crate::text::count;
+
+/// A sentence for each process and cause.
+pub fn sentences(report: &Report) -> Vec<String> {
+    let mut groups: Vec<(&Dropped, u64, usize)> = Vec::new();
+    for dropped in &report.dropped {
+        let alike = |(first, ..): &&mut (&Dropped, u64, usize)| {
+            (first.process, &first.cause) == (dropped.process, &dropped.cause)
+        };
+        match groups.iter_mut().find(alike) {
+            Some((_, sum, queue_pairs)) => {
+                *sum = sum.saturating_add(dropped.count);
+                *queue_pairs += 1;
+            }
+            None => groups.push((dropped, dropped.count, 1)),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(first, sum, queue_pairs)| {
+            let whose = match queue_pairs {
+                1 => format!("QP {:#x}", first.ends.qpn),
+                n => format!(
+                    "{} (QP {:#x} was the first)",
+                    count(n as u64, "queue pair"),
+                    first.ends.qpn
+                ),
+            };
+            let process = report.process(first.process);
+            format!("{process}: {whose} {}", what(first, sum))
+        })
+        .collect()
+}
+
+/// What the queue pair did with so many messages, and why.
+fn what(first: &Dropped, sum: u64) -> String {
+    let dropped = |what: &str| format!("dropped {} without a word to the sender", count(sum, what));
+    let or = |value: Option<u64>| value.unwrap_or(0);
+    match first.cause.as_str() {
+        "wrong q_key" => format!(
+            "{}: Q_Key {:#x} of QP {:#x} is not the queue pair's, {:#x}",
+            dropped("datagram"),
+            first.qkey.unwrap_or(0),
+            first.src_qpn.unwrap_or(0),
+            first.own_qkey.unwrap_or(0)
+        ),
+        "no receive" => format!(
+            "{}: no receive was posted (UD and UC have no RNR NAK: post receives in time, and enough)",
+            dropped("message")
+        ),
+        "too long" => format!(
+            "{}: the receive has room for {}, the message is longer: {} or more",
+            dropped("message"),
+            count(or(first.room), "byte"),
+            count(or(first.length), "byte")
+        ),
+        "access" => format!(
+            "{}: access flags, key, range or right of the memory do not allow the RDMA WRITE",
+            dropped("message")
+        ),
+        "incomplete" => format!(
+            "{}: packets of it were lost or overtaken on the way, and UC repairs nothing",
+            dropped("message")
+        ),
+        "packet length" => format!(
+            "{}: a packet of {} of payload came{}: the sender has another path_mtu",
+            dropped("message"),
+            count(or(first.length), "byte"),
+            match first.path_mtu {
+                Some(mtu) => format!(", and path_mtu here is {mtu}"),
+                None => String::new(),
+            }
+        ),
+        "start psn" => format!(
+            "took no request at all: {} came with another PSN than the first one expected ({:#x} instead of {:#x}). Its rq_psn \
+             must be the sq_psn of the peer",
+            count(sum, "request"),
+            first.psn.unwrap_or(0),
+            first.expected_psn.unwrap_or(0)
+        ),
+        _ => format!("{}: opcode or length out of place", dropped("message")),
+    }
+}
