@@ -19,17 +19,20 @@
 //! | `scenario` | what is played; a random one from a seed |
 //! | `script` | the same as text |
 //! | `network` | delay, loss, duplication, reordering |
-//! | `memory` | registered memory with guards around it |
-//! | `program` | what a program at a queue pair does, and the oracle that checks it |
+//! | `memory`, `inbox` | registered memory with guards around it; the buffers of receives |
+//! | `pattern` | what it holds |
+//! | `flow` | two queue pairs, the programs at its ends, and the oracle that checks them |
 //! | `world` | hosts, events, time |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
 mod connections;
 mod digest;
+mod flow;
+mod inbox;
 mod memory;
 mod network;
-mod program;
+mod pattern;
 mod scenario;
 pub mod script;
 mod shrink;

@@ -7,8 +7,8 @@ use rnic_nic::{Context, Frame, Gid, Host, LinkCounters, SimulatedDevice, Simulat
 use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
 
 use crate::digest::Digest;
+use crate::flow::Side;
 use crate::network::{Network, NetworkCounters};
-use crate::program::Side;
 use crate::scenario::{Fate, HostSpec, Marked, Measure, Scenario};
 use crate::script;
 
@@ -157,12 +157,7 @@ pub fn run(scenario: &Scenario) -> Outcome {
             .as_chunks_mut::<2>()
             .0
             .iter_mut()
-            .map(|[a, b]| {
-                [
-                    std::mem::take(&mut a.latencies),
-                    std::mem::take(&mut b.latencies),
-                ]
-            })
+            .map(|sides| sides.each_mut().map(Side::take_latencies))
             .collect(),
         links: world
             .machines
@@ -219,7 +214,7 @@ impl World {
                 };
                 let seed = scenario.seed ^ ((2 * at + end) as u64) << 32;
                 machines[flow.hosts[end]].sides.push(sides.len());
-                sides.push(Side::new(at, end, flow, context, (seed, in_order))?);
+                sides.push(Side::new((at, end), flow, context, (seed, in_order))?);
             }
             let [a, b] = [2 * at, 2 * at + 1];
             let reachable = [sides[a].reachable(), sides[b].reachable()];
