@@ -22,6 +22,9 @@ pub(crate) struct InboxSpec {
     pub(crate) late: u64,
     /// Decides when.
     pub(crate) seed: u64,
+    /// No receive serves UC. A message of UC that ends in the middle leaves bytes in its receive,
+    /// and that to the next message.
+    pub(crate) is_exact: bool,
 }
 
 /// Receives of one queue. A slot is a buffer: it is free, or posted.
@@ -29,6 +32,7 @@ pub(crate) struct Inbox {
     memory: Memory,
     room: usize,
     late: u64,
+    is_exact: bool,
     /// Slots that may be posted again from a time on, and which of them are posted.
     free: Vec<(u64, usize)>,
     is_posted: Vec<bool>,
@@ -41,20 +45,32 @@ impl Inbox {
     /// All of its slots are free. The memory is registered at the address `iova`.
     pub(crate) fn new(pd: &Pd, iova: u64, spec: InboxSpec) -> Result<Inbox, Error> {
         let InboxSpec {
-            room, count, late, ..
+            room,
+            count,
+            late,
+            is_exact,
+            ..
         } = spec;
-        let memory = Memory::new(pd, (iova, room * count), Access::LOCAL_WRITE, |bytes| {
+        // A region has a byte at least.
+        let len = (room * count).max(1);
+        let memory = Memory::new(pd, (iova, len), Access::LOCAL_WRITE, |bytes| {
             bytes.fill(EMPTY);
         })?;
         Ok(Inbox {
             memory,
             room,
             late,
+            is_exact,
             free: (0..count).map(|slot| (0, slot)).collect(),
             is_posted: vec![false; count],
             dirty: vec![0; count],
             rng: fastrand::Rng::with_seed(spec.seed),
         })
+    }
+
+    /// Bytes of a receive.
+    pub(crate) fn room(&self) -> usize {
+        self.room
     }
 
     /// Gives `post` the receives whose time has come, if there are any.
@@ -117,9 +133,16 @@ impl Inbox {
         self.memory.differs(begin, wanted).is_none()
     }
 
+    /// The first bytes of a slot.
+    pub(crate) fn front<const N: usize>(&self, slot: usize) -> Option<[u8; N]> {
+        let begin = slot * self.room;
+        let len = N.min(self.room);
+        self.memory.with(begin, len, |bytes| bytes.try_into().ok())
+    }
+
     /// A slot has nothing right behind its first `len` bytes.
     pub(crate) fn is_empty_behind(&self, slot: usize, len: usize) -> bool {
-        self.is_empty(slot * self.room + len, BEHIND.min(self.room - len))
+        !self.is_exact || self.is_empty(slot * self.room + len, BEHIND.min(self.room - len))
     }
 
     /// A message in a slot has that length.
@@ -137,7 +160,8 @@ impl Inbox {
     /// No byte of a receive has changed that belongs to no message.
     pub(crate) fn rest_is_empty(&self) -> bool {
         let mut slots = self.dirty.iter().enumerate();
-        slots.all(|(slot, dirty)| self.is_empty(slot * self.room + dirty, self.room - dirty))
+        !self.is_exact
+            || slots.all(|(slot, dirty)| self.is_empty(slot * self.room + dirty, self.room - dirty))
     }
 
     /// Nobody has written beside it.

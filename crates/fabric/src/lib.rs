@@ -22,11 +22,13 @@
 //! | `memory`, `inbox` | registered memory with guards around it; the buffers of receives |
 //! | `pattern` | what it holds |
 //! | `flow` | two queue pairs, the programs at its ends, and the oracle that checks them |
+//! | `datagrams` | the same for queue pairs of UD |
 //! | `world` | hosts, events, time |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
 mod connections;
+mod datagrams;
 mod digest;
 mod flow;
 mod inbox;
@@ -41,8 +43,8 @@ mod world;
 pub use connections::{ConnectionCounts, ConnectionOutcome, ConnectionShape, connections};
 pub use network::NetworkCounters;
 pub use scenario::{
-    Bound, Direction, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Relation,
-    Scenario, Service, Shape,
+    Bound, Datagram, Direction, Endpoint, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure,
+    Op, Relation, Scenario, Service, Shape, SharedReceives, To,
 };
 pub use shrink::shrink;
 pub use world::{Failure, Outcome, run};

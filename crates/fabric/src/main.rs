@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use rnic_fabric::{Direction, Flow, HostSpec, Impairments, Kind, Op, Scenario, Service, Shape};
+use rnic_fabric::{Direction, Flow, HostSpec, Kind, Op, Scenario, Service, Shape};
 use rnic_fabric::{Outcome, run, script, shrink};
 
 mod soak;
@@ -141,21 +141,12 @@ fn speed() {
             seed: 1,
             hosts: vec![host("a", 1, polls), host("b", 2, polls)],
             flows: vec![Flow {
-                service: Service::Rc,
-                hosts: [0, 1],
-                mtu: rnic_nic::PathMtu::M1024,
                 depth: 128,
                 receives: 256,
-                late: 0,
-                timeout: 14,
-                retry: 7,
-                rnr_retry: 7,
-                psns: [0, 0],
                 directions: [direction.clone(), direction],
+                ..Flow::new(Service::Rc, [0, 1])
             }],
-            impairments: Impairments::default(),
-            fates: Vec::new(),
-            bounds: Vec::new(),
+            ..Scenario::default()
         };
         let before = rnic_sys::child::processor_time();
         let begin = Instant::now();

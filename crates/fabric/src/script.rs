@@ -5,8 +5,8 @@
 //! | --- | --- |
 //! | `script` | the words, which both directions share |
 //! | `words` | one line, word by word; numbers and times with their limits |
-//! | `parse` | from text |
-//! | `print` | to text |
+//! | `parse` | from text; `parse/datagrams`: the lines of UD |
+//! | `print` | to text; `print/datagrams`: the lines of UD |
 
 mod parse;
 mod print;
@@ -39,10 +39,12 @@ fn meaning<T: Copy>(table: Table<T>, word: &str) -> Option<T> {
 }
 
 /// What a line begins with that is not about an end of a flow. No host has such a name.
-const LINES: [&str; 9] = [
+const LINES: [&str; 11] = [
     "seed",
     "network",
     "host",
+    "srq",
+    "ud",
     "flow",
     "expect",
     "drop",
@@ -118,6 +120,9 @@ const MEASURES: Table<Measure> = &[
     ("sequence_naks", Measure::SequenceNaks),
     ("duplicates", Measure::Duplicates),
     ("received", Measure::Received),
+    ("dropped", Measure::Dropped),
+    ("qkey_violations", Measure::QkeyViolations),
+    ("limit_events", Measure::LimitEvents),
 ];
 
 const RELATIONS: Table<Relation> = &[
@@ -176,6 +181,9 @@ const CHANCES: Table<Chance> = &[
     ("duplicate", |i| &mut i.duplicate),
     ("reorder", |i| &mut i.reorder),
 ];
+
+/// No shared receive queue.
+const NONE: &str = "-";
 
 /// Units of time, the largest first, ns.
 const UNITS: [(&str, u64); 4] = [

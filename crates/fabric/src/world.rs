@@ -2,10 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::rc::Rc;
 
-use rnic_nic::{Context, Frame, Gid, Host, LinkCounters, SimulatedDevice, SimulatedHost};
+use rnic_nic::{Context, Counters, Frame, Gid, Host, LinkCounters, SimulatedDevice, SimulatedHost};
 use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
 
+use crate::datagrams::{self, Everybody};
 use crate::digest::Digest;
 use crate::flow::Side;
 use crate::network::{Network, NetworkCounters};
@@ -79,6 +82,7 @@ struct Machine {
     device: SimulatedDevice,
     wire: Wire,
     sides: Vec<usize>,
+    endpoints: Vec<usize>,
     /// When the device runs next, as far as an event says so.
     run_at: Option<u64>,
     look_at: Option<u64>,
@@ -95,6 +99,8 @@ struct World {
     under_way: UnderWay,
     // Queue pairs and regions go before the devices.
     sides: Vec<Side>,
+    endpoints: Vec<datagrams::Program>,
+    everybody: Rc<Everybody>,
     machines: Vec<Machine>,
     network: Network,
     digest: Digest,
@@ -193,6 +199,7 @@ impl World {
                 device,
                 wire,
                 sides: Vec::new(),
+                endpoints: Vec::new(),
                 run_at: None,
                 look_at: None,
                 tick_at: None,
@@ -222,12 +229,27 @@ impl World {
             sides[a].connect(flow, reachable[1], gid(1))?;
             sides[b].connect(flow, reachable[0], gid(0))?;
         }
+        let everybody = Rc::new(Everybody::new(scenario, in_order)?);
+        let mut endpoints = Vec::new();
+        for (at, spec) in scenario.endpoints.iter().enumerate() {
+            let room = scenario.receive_room(spec);
+            let seed = scenario.seed ^ (at as u64) << 32 ^ 0x7564;
+            machines[spec.host].endpoints.push(at);
+            let context = &contexts[spec.host];
+            let program = datagrams::Program::new((at, room), &everybody, context, seed);
+            endpoints.push(program?);
+        }
+        for endpoint in &mut endpoints {
+            endpoint.get_ready()?;
+        }
         Ok(World {
             now: BEGIN,
             events: BinaryHeap::new(),
             sequence: 0,
             under_way: UnderWay::default(),
             sides,
+            endpoints,
+            everybody,
             machines,
             network: Network::new(scenario),
             digest: Digest::new(),
@@ -263,12 +285,14 @@ impl World {
                 return Err("time stands still: events go on and on at one moment".to_owned());
             }
             let arrives = matches!(event, Event::Arrive(..));
-            if self.done_at.is_some()
-                && !arrives
-                && at > self.arrived_at + settles
-                && self.under_way.is_empty()
-            {
-                break;
+            if self.done_at.is_some() && !arrives && self.under_way.is_empty() {
+                // What waits for a receive is taken in later.
+                if self.has_waiting() {
+                    self.arrived_at = self.now;
+                }
+                if at > self.arrived_at + settles {
+                    break;
+                }
             }
             self.now = self.now.max(at);
             if self.now > end {
@@ -285,7 +309,28 @@ impl World {
         for side in &self.sides {
             side.check_memory()?;
         }
-        Ok(())
+        let mut repeated = 0;
+        for endpoint in &self.endpoints {
+            repeated += endpoint.check_end()?;
+        }
+        let due = self.network.counters.duplicated;
+        match repeated <= due {
+            true => Ok(()),
+            false => Err(format!(
+                "{repeated} datagrams came again, and the network repeated {due} packets"
+            )),
+        }
+    }
+
+    /// Packets came that a device has not taken in.
+    fn has_waiting(&self) -> bool {
+        let mut machines = self.machines.iter();
+        machines.any(|machine| machine.wire.waiting() > 0)
+    }
+
+    fn is_done(&self) -> bool {
+        self.sides.iter().all(Side::is_done)
+            && self.endpoints.iter().all(datagrams::Program::is_done)
     }
 
     /// What the scenario says about the end.
@@ -310,23 +355,36 @@ impl World {
     }
 
     fn count(&self, measure: Measure) -> u64 {
-        let sum = |of: fn(&Side) -> u64| self.sides.iter().map(of).sum();
+        let counters = self.sides.iter().map(Side::counters);
+        let counters = counters.chain(self.endpoints.iter().map(|endpoint| endpoint.counters()));
+        let sum = |of: fn(&Counters) -> u64| counters.map(|counted| of(&counted)).sum();
         match measure {
             Measure::Time => self.done_at.unwrap_or(self.now) - BEGIN,
             Measure::Packets => self.network.counters.sent,
-            Measure::Retransmissions => sum(|side| side.counters().retransmitted_packets),
-            Measure::Timeouts => sum(|side| side.counters().timeouts),
-            Measure::RnrNaks => sum(|side| side.counters().rnr_naks_sent),
-            Measure::SequenceNaks => sum(|side| side.counters().sequence_naks_sent),
-            Measure::Duplicates => sum(|side| side.counters().duplicates_received),
-            Measure::Received => sum(|side| side.received() as u64),
+            Measure::Retransmissions => sum(|counted| counted.retransmitted_packets),
+            Measure::Timeouts => sum(|counted| counted.timeouts),
+            Measure::RnrNaks => sum(|counted| counted.rnr_naks_sent),
+            Measure::SequenceNaks => sum(|counted| counted.sequence_naks_sent),
+            Measure::Duplicates => sum(|counted| counted.duplicates_received),
+            Measure::Dropped => sum(|counted| counted.messages_dropped),
+            Measure::QkeyViolations => sum(|counted| counted.qkey_violations),
+            Measure::Received => {
+                let by_flows: usize = self.sides.iter().map(Side::received).sum();
+                let datagrams = self.endpoints.iter().map(|endpoint| endpoint.received());
+                by_flows as u64 + datagrams.sum::<u64>()
+            }
+            Measure::LimitEvents => 0,
         }
     }
 
     /// Nothing is due, or nothing comes of it.
     fn stuck(&self) -> String {
         let waits = self.sides.iter().filter(|side| !side.is_done());
-        let waits: Vec<String> = waits.map(Side::waits_for).collect();
+        let endpoints = self.endpoints.iter().filter(|endpoint| !endpoint.is_done());
+        let waits = waits
+            .map(Side::waits_for)
+            .chain(endpoints.map(|endpoint| endpoint.waits_for()));
+        let waits: Vec<String> = waits.collect();
         format!("everybody waits: {}", waits.join("; "))
     }
 
@@ -338,9 +396,15 @@ impl World {
                 };
                 self.digest.word(self.now);
                 self.digest.bytes(&frame.bytes);
+                let (dst, qpn) = (frame.dst, frame.dest_qpn());
                 let machine = &mut self.machines[host];
-                machine.wire.arrive(frame);
                 machine.pause = POLL.0;
+                if machine.wire.arrive(frame) && !machine.endpoints.is_empty() {
+                    for at in self.everybody.recipients(host, (dst, qpn)) {
+                        self.endpoints[at].arrived += 1;
+                    }
+                }
+                let machine = &self.machines[host];
                 match machine.spec.polls {
                     true => self.look_soon(host, self.now),
                     false => {
@@ -394,7 +458,7 @@ impl World {
         match (polls, next) {
             (false, Some(at)) => self.run_at(host, at.max(self.now)),
             // The background thread looks once in a tick, or when a timer is due.
-            (true, at) if self.done_at.is_none() => {
+            (true, at) if self.done_at.is_none() || self.machines[host].wire.waiting() > 0 => {
                 let tick = self.now + TICK;
                 let at = at.map_or(tick, |at| at.max(self.now + 1).min(tick));
                 self.tick_at(host, at);
@@ -412,8 +476,14 @@ impl World {
             found |= some;
             again = again.into_iter().chain(next).min();
         }
+        for at in 0..self.machines[host].endpoints.len() {
+            let endpoint = self.machines[host].endpoints[at];
+            let (next, some) = self.endpoints[endpoint].look(self.now, &mut self.digest)?;
+            found |= some;
+            again = again.into_iter().chain(next).min();
+        }
         self.carry(host);
-        if self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
+        if self.done_at.is_none() && self.is_done() {
             self.done_at = Some(self.now);
         }
         if !self.machines[host].spec.polls {
@@ -468,6 +538,7 @@ impl World {
     /// What the device has sent goes into the network.
     fn carry(&mut self, host: usize) {
         while let Some(frame) = self.machines[host].wire.take() {
+            let members = frame.dst.is_multicast().then(|| self.members(frame.dst));
             let World {
                 network,
                 events,
@@ -476,11 +547,22 @@ impl World {
                 now,
                 ..
             } = self;
-            network.send(*now, host, frame, |to, at, frame| {
+            let arrives = |to, at, frame| {
                 *sequence += 1;
                 let event = Event::Arrive(to, under_way.put(frame));
                 events.push(Reverse((at, *sequence, event)));
-            });
+            };
+            match members {
+                None => network.send(*now, host, frame, arrives),
+                Some(members) => network.send_to_group(*now, host, (frame, &members), arrives),
+            }
         }
+    }
+
+    /// The hosts that have joined a multicast group.
+    fn members(&self, group: IpAddr) -> Vec<usize> {
+        let machines = self.machines.iter().enumerate();
+        let members = machines.filter(|(_, machine)| machine.wire.is_member(group));
+        members.map(|(at, _)| at).collect()
     }
 }

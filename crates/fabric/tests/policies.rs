@@ -4,9 +4,7 @@
 //! The network takes a microsecond each way at 100 Gbit/s, and a program sees what came at most
 //! three microseconds later.
 
-use rnic_fabric::{
-    Direction, Flow, HostSpec, Impairments, Kind, Op, Outcome, Scenario, Service, run,
-};
+use rnic_fabric::{Direction, Flow, HostSpec, Kind, Op, Outcome, Scenario, Service, run};
 use rnic_nic::PathMtu;
 
 const US: u64 = 1_000;
@@ -21,17 +19,11 @@ fn hosts(count: usize, polls: bool) -> Vec<HostSpec> {
 
 fn flow(hosts: [usize; 2], ops: Vec<Op>) -> Flow {
     Flow {
-        service: Service::Rc,
-        hosts,
         mtu: PathMtu::M4096,
         depth: 64,
         receives: 64,
-        late: 0,
-        timeout: 14,
-        retry: 7,
-        rnr_retry: 7,
-        psns: [0, 0],
         directions: [Direction { ops }, Direction::default()],
+        ..Flow::new(Service::Rc, hosts)
     }
 }
 
@@ -40,9 +32,7 @@ fn scenario(hosts: Vec<HostSpec>, flows: Vec<Flow>) -> Scenario {
         seed: 1,
         hosts,
         flows,
-        impairments: Impairments::default(),
-        fates: Vec::new(),
-        bounds: Vec::new(),
+        ..Scenario::default()
     }
 }
 

@@ -242,9 +242,7 @@ impl Oracle {
             && completion.immediate == immediate
             && completion.byte_len == op.len
             && inbox.has(slot, 0, wanted)
-            // A message of UC that ended in the middle has left bytes there, and the receive to
-            // the next one.
-            && (self.service == Service::Uc || inbox.is_empty_behind(slot, len))
+            && inbox.is_empty_behind(slot, len)
     }
 
     /// At the end: what the peer has written is there, and nothing else has changed.

@@ -62,6 +62,7 @@ impl Side {
             count: flow.receives as usize,
             late: flow.late,
             seed,
+            is_exact: flow.service == Service::Rc,
         };
         let inbox = Inbox::new(&pd, address(3), spec).map_err(in_words)?;
         let qp = pd

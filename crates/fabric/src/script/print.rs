@@ -1,13 +1,17 @@
 //! From a scenario to text. What is as it is without a word is left out.
 
+mod datagrams;
+
 use std::fmt::{self, Write};
 
 use super::{
-    AGAIN, CHANCES, KINDS, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES, UNITS,
+    AGAIN, CHANCES, KINDS, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES,
+    UNITS,
 };
 use super::{ends, word};
 use crate::scenario::{
     Bound, Fate, Flow, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
+    SharedReceives,
 };
 
 /// The scenario as a script.
@@ -25,9 +29,27 @@ impl fmt::Display for Scenario {
         for spec in &self.hosts {
             writeln!(f, "{}", host(spec))?;
         }
+        for srq in &self.srqs {
+            writeln!(f, "{}", srq_line(self, srq))?;
+        }
+        for endpoint in &self.endpoints {
+            writeln!(f, "{}", datagrams::endpoint(self, endpoint))?;
+        }
+        for endpoint in &self.endpoints {
+            for same in endpoint.datagrams.chunk_by(|a, b| a == b) {
+                let times = or_nothing(same.len() > 1, || format!(" times {}", same.len()));
+                let datagram = datagrams::datagram(self, &same[0]);
+                writeln!(f, "  {} {datagram}{times}", endpoint.name)?;
+            }
+        }
         for flow in &self.flows {
             let names = flow.hosts.map(|host| name(self, host));
-            let text = flow_line(flow, names);
+            let mut text = flow_line(flow, names);
+            if flow.srqs != [None, None] {
+                let name = |at: usize| self.srqs.get(at).map_or("?", |srq| &srq.name);
+                let [first, second] = flow.srqs.map(|srq| srq.map_or(NONE, name));
+                let _ = write!(text, " srq {first} {second}");
+            }
             writeln!(f, "{text}")?;
             for (end, direction) in ends(names).iter().zip(&flow.directions) {
                 // Equal ones in one line.
@@ -145,6 +167,17 @@ fn flow_line(flow: &Flow, [first, second]: [&str; 2]) -> String {
         let _ = write!(text, " psn {first} {second}");
     }
     text
+}
+
+fn srq_line(scenario: &Scenario, srq: &SharedReceives) -> String {
+    let host = name(scenario, srq.host);
+    let usual = SharedReceives::new(&srq.name, srq.host);
+    let receives = or_nothing(srq.receives != usual.receives, || {
+        format!(" receives {}", srq.receives)
+    });
+    let late = or_nothing(srq.late != 0, || format!(" late {}", time(srq.late)));
+    let limit = or_nothing(srq.limit != 0, || format!(" limit {}", srq.limit));
+    format!("srq {} {host}{receives}{late}{limit}", srq.name)
 }
 
 fn op(op: &Op) -> String {
