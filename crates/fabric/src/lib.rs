@@ -23,6 +23,7 @@
 //! | `pattern` | what it holds |
 //! | `flow` | two queue pairs, the programs at its ends, and the oracle that checks them |
 //! | `datagrams` | the same for queue pairs of UD |
+//! | `shared_receives` | a shared receive queue, its receives and its limit event |
 //! | `world` | hosts, events, time |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
@@ -37,14 +38,15 @@ mod network;
 mod pattern;
 mod scenario;
 pub mod script;
+mod shared_receives;
 mod shrink;
 mod world;
 
 pub use connections::{ConnectionCounts, ConnectionOutcome, ConnectionShape, connections};
 pub use network::NetworkCounters;
 pub use scenario::{
-    Bound, Datagram, Direction, Endpoint, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure,
-    Op, Relation, Scenario, Service, Shape, SharedReceives, To,
+    Bound, Datagram, Direction, Endpoint, Fate, Flow, Grant, HostSpec, Impairments, Kind, Marked,
+    Measure, Op, Relation, Scenario, Service, Shape, SharedReceives, To, Window,
 };
 pub use shrink::shrink;
 pub use world::{Failure, Outcome, run};

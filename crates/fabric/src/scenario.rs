@@ -4,7 +4,7 @@ mod random;
 
 use std::net::IpAddr;
 
-use rnic_nic::Status;
+use rnic_nic::{MwType, Status};
 use rnic_wire::{Operation, PathMtu};
 
 pub use random::Shape;
@@ -67,10 +67,17 @@ pub enum Kind {
     FetchAdd,
     /// Compare and swap.
     CompareSwap,
+    /// The other end binds a window. Asked for when all before it is complete.
+    Bind,
+    /// The other end closes a window: by a local invalidate if it is of type 2, else by a bind of no
+    /// bytes. Asked for when all before it is complete.
+    Unbind,
+    /// SEND with invalidate of a window.
+    SendInvalidate,
 }
 
 impl Kind {
-    /// All.
+    /// All but those that are about a window.
     pub const ALL: [Kind; 7] = [
         Kind::Send,
         Kind::SendImm,
@@ -83,7 +90,15 @@ impl Kind {
 
     /// It consumes a receive.
     pub fn takes_receive(self) -> bool {
-        matches!(self, Kind::Send | Kind::SendImm | Kind::WriteImm)
+        matches!(
+            self,
+            Kind::Send | Kind::SendImm | Kind::WriteImm | Kind::SendInvalidate
+        )
+    }
+
+    /// The other end does it, when its program is asked.
+    pub fn is_asked(self) -> bool {
+        matches!(self, Kind::Bind | Kind::Unbind)
     }
 
     /// It has eight bytes.
@@ -111,7 +126,9 @@ pub struct Op {
     pub signaled: bool,
     /// It waits for READs and atomics before it.
     pub fence: bool,
-    /// How it ends.
+    /// The window that it is about, or by whose key it reaches the peer's memory, by place.
+    pub window: Option<usize>,
+    /// How it ends. What the rules of windows make of it is known without that.
     pub expect: Status,
 }
 
@@ -124,7 +141,54 @@ impl Op {
             after: 0,
             signaled: true,
             fence: false,
+            window: None,
             expect: Status::Success,
+        }
+    }
+}
+
+/// What a memory window grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// WRITEs.
+    Write,
+    /// READs.
+    Read,
+    /// Atomics, of all words.
+    Atomic,
+}
+
+/// A memory window at the other end of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its type.
+    pub mw_type: MwType,
+    /// What it grants when it is bound.
+    pub grant: Grant,
+    /// The first byte and the first one behind it, of the memory that such operations go to.
+    /// Atomics have no use for them.
+    pub range: (u32, u32),
+    /// Its first byte has the address 0.
+    pub zero_based: bool,
+}
+
+impl Window {
+    /// Without a range if it has no use for one.
+    pub(crate) fn usual(self) -> Window {
+        match self.grant {
+            Grant::Atomic => Window {
+                range: (0, 0),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// Bytes that it opens.
+    pub(crate) fn len(&self) -> u32 {
+        match self.grant {
+            Grant::Atomic => 64,
+            _ => self.range.1 - self.range.0,
         }
     }
 }
@@ -132,6 +196,8 @@ impl Op {
 /// One direction of a flow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Direction {
+    /// Memory windows that its operations may name.
+    pub windows: Vec<Window>,
     /// What the program posts, in order.
     pub ops: Vec<Op>,
 }
@@ -303,6 +369,14 @@ impl SharedReceives {
     }
 }
 
+impl Flow {
+    /// A message of it may end in the middle, and leave bytes in its receive.
+    pub(crate) fn may_leave_bytes(&self) -> bool {
+        let fails = |way: &Direction| way.ops.iter().any(|op| op.expect != Status::Success);
+        self.service == Service::Uc || self.directions.iter().any(fails)
+    }
+}
+
 /// What the network does to packets at random. Probabilities are per packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Impairments {
@@ -446,7 +520,27 @@ pub struct Scenario {
     pub bounds: Vec<Bound>,
 }
 
+impl Direction {
+    /// Bytes of its longest operation; memory for any has some.
+    pub(crate) fn largest(&self) -> usize {
+        let lens = self.ops.iter().map(|op| op.len as usize);
+        lens.max().unwrap_or(0).max(64)
+    }
+}
+
 impl Scenario {
+    /// Bytes of each receive of a shared receive queue: what the longest message to any of its
+    /// users needs.
+    pub(crate) fn shared_room(&self, srq: usize) -> usize {
+        let flows = self.flows.iter().flat_map(|flow| {
+            let ends = (0..2).filter(|end| flow.srqs[*end] == Some(srq));
+            ends.map(|end| flow.directions[1 - end].largest())
+        });
+        let endpoints = self.endpoints.iter().filter(|e| e.srq == Some(srq));
+        let endpoints = endpoints.map(|endpoint| self.receive_room(endpoint));
+        flows.chain(endpoints).max().unwrap_or(64)
+    }
+
     /// Bytes that a receive of an endpoint has, those of the GRH included.
     pub(crate) fn receive_room(&self, endpoint: &Endpoint) -> usize {
         let all = self.endpoints.iter().flat_map(|from| &from.datagrams);

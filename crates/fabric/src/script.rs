@@ -12,10 +12,10 @@ mod parse;
 mod print;
 mod words;
 
-use rnic_nic::Status;
+use rnic_nic::{MwType, Status};
 use rnic_wire::Operation;
 
-use crate::scenario::{Flow, Impairments, Kind, Measure, Relation, Service};
+use crate::scenario::{Flow, Grant, Impairments, Kind, Measure, Relation, Service};
 
 pub use parse::{Error, parse};
 pub use print::print;
@@ -63,6 +63,17 @@ const KINDS: Table<Kind> = &[
     ("read", Kind::Read),
     ("fetch_add", Kind::FetchAdd),
     ("cmp_swap", Kind::CompareSwap),
+    ("bind", Kind::Bind),
+    ("unbind", Kind::Unbind),
+    ("send_inv", Kind::SendInvalidate),
+];
+
+const WINDOW_TYPES: Table<MwType> = &[("type1", MwType::Type1), ("type2", MwType::Type2)];
+
+const GRANTS: Table<Grant> = &[
+    ("write", Grant::Write),
+    ("read", Grant::Read),
+    ("atomic", Grant::Atomic),
 ];
 
 /// The names that the packet scripts of `rnic-transport` use.
@@ -94,6 +105,8 @@ const OPERATIONS: Table<Operation> = &[
     ("SEND_LAST_IMM", Operation::SendLastImm),
     ("SEND_ONLY", Operation::SendOnly),
     ("SEND_ONLY_IMM", Operation::SendOnlyImm),
+    ("SEND_LAST_INV", Operation::SendLastInvalidate),
+    ("SEND_ONLY_INV", Operation::SendOnlyInvalidate),
     ("WRITE_FIRST", Operation::WriteFirst),
     ("WRITE_MIDDLE", Operation::WriteMiddle),
     ("WRITE_LAST", Operation::WriteLast),

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use rnic_nic::{Context, Counters, Frame, Gid, Host, LinkCounters, SimulatedDevice, SimulatedHost};
-use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
+use rnic_nic::{AsyncEvent, Context, Counters, Cq, Frame, Gid, Host, LinkCounters, Srq};
+use rnic_nic::{SimulatedDevice, SimulatedHost, SimulatedPort, SimulatedPortConfig, Wire};
 
 use crate::datagrams::{self, Everybody};
 use crate::digest::Digest;
@@ -14,6 +14,7 @@ use crate::flow::Side;
 use crate::network::{Network, NetworkCounters};
 use crate::scenario::{Fate, HostSpec, Marked, Measure, Scenario};
 use crate::script;
+use crate::shared_receives::{Pool, User};
 
 /// The time at first, ns.
 const BEGIN: u64 = 1_000_000_000;
@@ -83,6 +84,7 @@ struct Machine {
     wire: Wire,
     sides: Vec<usize>,
     endpoints: Vec<usize>,
+    pools: Vec<usize>,
     /// When the device runs next, as far as an event says so.
     run_at: Option<u64>,
     look_at: Option<u64>,
@@ -100,6 +102,8 @@ struct World {
     // Queue pairs and regions go before the devices.
     sides: Vec<Side>,
     endpoints: Vec<datagrams::Program>,
+    pools: Vec<Pool>,
+    contexts: Vec<Context>,
     everybody: Rc<Everybody>,
     machines: Vec<Machine>,
     network: Network,
@@ -173,6 +177,16 @@ pub fn run(scenario: &Scenario) -> Outcome {
     }
 }
 
+/// The queues of a shared receive queue, if one is meant.
+fn shared(pools: &[Pool], srq: Option<usize>) -> Result<Option<(Srq, Cq)>, String> {
+    let Some(srq) = srq else {
+        return Ok(None);
+    };
+    let pool = pools.get(srq);
+    let pool = pool.ok_or_else(|| format!("there is no shared receive queue {srq}"))?;
+    Ok(Some(pool.queues()))
+}
+
 impl World {
     fn new(scenario: &Scenario) -> Result<World, String> {
         let mut machines = Vec::new();
@@ -200,6 +214,7 @@ impl World {
                 wire,
                 sides: Vec::new(),
                 endpoints: Vec::new(),
+                pools: Vec::new(),
                 run_at: None,
                 look_at: None,
                 tick_at: None,
@@ -213,6 +228,14 @@ impl World {
                 .fates
                 .iter()
                 .all(|marked| matches!(marked.fate, Fate::Drop | Fate::Corrupt));
+        let mut pools = Vec::new();
+        for (at, spec) in scenario.srqs.iter().enumerate() {
+            let Some(context) = contexts.get(spec.host) else {
+                return Err(format!("{}: there is no host {}", spec.name, spec.host));
+            };
+            machines[spec.host].pools.push(at);
+            pools.push(Pool::new(scenario, at, context)?);
+        }
         let mut sides: Vec<Side> = Vec::new();
         for (at, flow) in scenario.flows.iter().enumerate() {
             for end in 0..2 {
@@ -221,13 +244,19 @@ impl World {
                 };
                 let seed = scenario.seed ^ ((2 * at + end) as u64) << 32;
                 machines[flow.hosts[end]].sides.push(sides.len());
-                sides.push(Side::new((at, end), flow, context, (seed, in_order))?);
+                let queues = shared(&pools, flow.srqs[end])?;
+                let with = (context, queues);
+                let side = Side::new((at, end), flow, with, (seed, in_order))?;
+                if let Some(pool) = flow.srqs[end] {
+                    pools[pool].add(side.reachable().0, User::Side(sides.len()));
+                }
+                sides.push(side);
             }
             let [a, b] = [2 * at, 2 * at + 1];
-            let reachable = [sides[a].reachable(), sides[b].reachable()];
+            let [of_a, of_b] = [sides[a].reachable(), sides[b].reachable()];
             let gid = |end: usize| Gid::from(scenario.hosts[flow.hosts[end]].address);
-            sides[a].connect(flow, reachable[1], gid(1))?;
-            sides[b].connect(flow, reachable[0], gid(0))?;
+            sides[a].connect(flow, of_b, gid(1))?;
+            sides[b].connect(flow, of_a, gid(0))?;
         }
         let everybody = Rc::new(Everybody::new(scenario, in_order)?);
         let mut endpoints = Vec::new();
@@ -235,9 +264,12 @@ impl World {
             let room = scenario.receive_room(spec);
             let seed = scenario.seed ^ (at as u64) << 32 ^ 0x7564;
             machines[spec.host].endpoints.push(at);
-            let context = &contexts[spec.host];
-            let program = datagrams::Program::new((at, room), &everybody, context, seed);
-            endpoints.push(program?);
+            let with = (&contexts[spec.host], shared(&pools, spec.srq)?);
+            let program = datagrams::Program::new((at, room), &everybody, with, seed)?;
+            if let Some(pool) = spec.srq {
+                pools[pool].add(program.qpn(), User::Endpoint(at));
+            }
+            endpoints.push(program);
         }
         for endpoint in &mut endpoints {
             endpoint.get_ready()?;
@@ -249,6 +281,8 @@ impl World {
             under_way: UnderWay::default(),
             sides,
             endpoints,
+            pools,
+            contexts,
             everybody,
             machines,
             network: Network::new(scenario),
@@ -306,8 +340,12 @@ impl World {
         if self.done_at.is_none() {
             return Err(self.stuck());
         }
-        for side in &self.sides {
+        for (at, side) in self.sides.iter().enumerate() {
             side.check_memory()?;
+            side.check_peer(&self.sides[at ^ 1])?;
+        }
+        for pool in &self.pools {
+            pool.check_memory()?;
         }
         let mut repeated = 0;
         for endpoint in &self.endpoints {
@@ -373,7 +411,7 @@ impl World {
                 let datagrams = self.endpoints.iter().map(|endpoint| endpoint.received());
                 by_flows as u64 + datagrams.sum::<u64>()
             }
-            Measure::LimitEvents => 0,
+            Measure::LimitEvents => self.pools.iter().map(|pool| pool.events).sum(),
         }
     }
 
@@ -470,9 +508,13 @@ impl World {
     fn program_looks(&mut self, host: usize) -> Result<(), String> {
         self.machines[host].device.host().set_time(self.now);
         let (mut again, mut found) = (None, false);
+        if !self.machines[host].pools.is_empty() {
+            (again, found) = self.shared_receives(host)?;
+        }
         for at in 0..self.machines[host].sides.len() {
             let side = self.machines[host].sides[at];
             let (next, some) = self.sides[side].look(self.now, &mut self.digest)?;
+            self.talk(side)?;
             found |= some;
             again = again.into_iter().chain(next).min();
         }
@@ -496,8 +538,9 @@ impl World {
             self.look_soon(host, at.max(self.now));
         }
         let machine = &mut self.machines[host];
-        // Programs poll until the last of them is done: a peer may need what they drive.
-        if machine.spec.polls && self.done_at.is_none() {
+        // Programs poll until the last of them is done: a peer may need what they drive. What came
+        // since is taken in, too.
+        if machine.spec.polls && (self.done_at.is_none() || machine.wire.waiting() > 0) {
             machine.pause = match found {
                 true => POLL.0,
                 false => (2 * machine.pause).min(POLL.1),
@@ -506,6 +549,62 @@ impl World {
             self.look_soon(host, at);
         }
         Ok(())
+    }
+
+    /// What the program at an end has to say to that at the other end of its flow.
+    fn talk(&mut self, side: usize) -> Result<(), String> {
+        let other = side ^ 1;
+        let (ask, answer) = (self.sides[side].take_ask(), self.sides[side].take_answer());
+        if ask.is_none() && answer.is_none() {
+            return Ok(());
+        }
+        if let Some(ask) = ask {
+            self.sides[other].serve(ask);
+        }
+        if let Some(answer) = answer {
+            self.sides[other].hear(answer)?;
+        }
+        let mut machines = self.machines.iter();
+        if let Some(host) = machines.position(|machine| machine.sides.contains(&other)) {
+            self.look_soon(host, self.now);
+        }
+        Ok(())
+    }
+
+    /// The look of programs at the shared receive queues of a host.
+    fn shared_receives(&mut self, host: usize) -> Result<(Option<u64>, bool), String> {
+        let (mut again, mut found) = (None, false);
+        let World {
+            machines,
+            pools,
+            contexts,
+            sides,
+            endpoints,
+            digest,
+            now,
+            ..
+        } = self;
+        for at in &machines[host].pools {
+            let taken = pools[*at].take(*now, |user, slot, completion, inbox| {
+                digest.word(completion.wr_id ^ *now << 20);
+                digest.word(u64::from(completion.byte_len) << 32 | completion.status as u64);
+                match user {
+                    User::Side(side) => sides[side].check_shared(slot, completion, inbox),
+                    User::Endpoint(at) => endpoints[at].check_shared(slot, completion, inbox),
+                }
+            })?;
+            found |= taken > 0;
+        }
+        while let Some(event) = contexts[host].next_async_event() {
+            if let AsyncEvent::SrqLimit { cookie } = event {
+                pools[cookie as usize].hear_event()?;
+            }
+        }
+        for at in &machines[host].pools {
+            let next = pools[*at].go_on(*now)?;
+            again = again.into_iter().chain(next).min();
+        }
+        Ok((again, found))
     }
 
     fn look_soon(&mut self, host: usize, at: u64) {

@@ -22,7 +22,13 @@ fn flow(hosts: [usize; 2], ops: Vec<Op>) -> Flow {
         mtu: PathMtu::M4096,
         depth: 64,
         receives: 64,
-        directions: [Direction { ops }, Direction::default()],
+        directions: [
+            Direction {
+                ops,
+                ..Direction::default()
+            },
+            Direction::default(),
+        ],
         ..Flow::new(Service::Rc, hosts)
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Oracle {
     received: u64,
     /// A datagram did not fit into its receive: the queue pair is in ERR.
     is_broken: bool,
+    /// For that, a send was flushed.
+    is_flushing: bool,
 }
 
 /// Length of the memory that an endpoint's datagrams come from.
@@ -63,6 +65,7 @@ impl Oracle {
             last: vec![0; all.specs.len()],
             received: 0,
             is_broken: false,
+            is_flushing: false,
             all,
         }
     }
@@ -109,6 +112,8 @@ impl Oracle {
         let flushed = self.is_broken && completion.status == Status::WorkRequestFlushed;
         let due = (self.completed..self.posted()).find(|at| {
             let fails = self.spec().datagrams[*at].expect != Status::Success;
+            // All behind the first that is flushed are.
+            let flushed = flushed && (self.is_flushing || *at == nth);
             self.is_signaled(*at) || fails || flushed
         });
         if due != Some(nth) {
@@ -124,6 +129,7 @@ impl Oracle {
         if completion.status == Status::Success && completion.opcode != CompletionOpcode::Send {
             return Err(format!("datagram {nth} is told as {:?}", completion.opcode));
         }
+        self.is_flushing |= flushed;
         self.completed = nth + 1;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use rnic_nic::{
     Access, Ah, AhAttr, Completion, Context, Counters, Cq, Gid, Pd, Qp, QpAttr, QpAttrMask as M,
-    QpCap, QpInit, QpState, QpType, SendData, SendOp, SendWqe, SgList,
+    QpCap, QpInit, QpState, QpType, SendData, SendOp, SendWqe, SgList, Srq,
 };
 
 use super::Everybody;
@@ -31,7 +31,8 @@ pub(crate) struct Program {
     qp: Qp,
     cq: Cq,
     source: Memory,
-    inbox: Inbox,
+    /// `None`: its receives come from a shared receive queue.
+    inbox: Option<Inbox>,
     /// The address handle of each destination.
     ways: Vec<(To, Ah)>,
     pd: Pd,
@@ -46,11 +47,12 @@ fn in_words<T: std::fmt::Display>(error: T) -> String {
 }
 
 impl Program {
-    /// That of endpoint `at`, on a host whose device this is. A receive has `room` bytes.
+    /// That of endpoint `at`, on a host whose device this is. A receive has `room` bytes. With a
+    /// shared receive queue its receives are completed elsewhere.
     pub(crate) fn new(
         (at, room): (usize, usize),
         all: &Rc<Everybody>,
-        context: &Context,
+        (context, shared): (&Context, Option<(Srq, Cq)>),
         seed: u64,
     ) -> Result<Program, String> {
         let spec = &all.specs[at];
@@ -69,12 +71,18 @@ impl Program {
             seed,
             is_exact: true,
         };
-        let inbox = Inbox::new(&pd, 3 << 28, inbox).map_err(in_words)?;
+        let (inbox, srq, recv_cq) = match shared {
+            Some((srq, cq)) => (None, Some(srq), cq),
+            None => {
+                let inbox = Inbox::new(&pd, 3 << 28, inbox).map_err(in_words)?;
+                (Some(inbox), None, cq.clone())
+            }
+        };
         let init = QpInit {
             qp_type: QpType::Ud,
             send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            srq: None,
+            recv_cq,
+            srq,
             cap: QpCap {
                 max_send_wr: spec.depth,
                 max_recv_wr: spec.receives,
@@ -151,6 +159,11 @@ impl Program {
         self.qp.counters()
     }
 
+    /// The number of its queue pair.
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qp.qpn()
+    }
+
     /// Datagrams that the program has received.
     pub(crate) fn received(&self) -> u64 {
         self.oracle.received()
@@ -206,18 +219,34 @@ impl Program {
     }
 
     fn check_receive(&mut self, now: u64, completion: &Completion) -> Result<(), String> {
-        let slot = self.inbox.completed(now, completion.wr_id)?;
-        self.oracle.check_receive(slot, completion, &mut self.inbox)
+        let Some(inbox) = &mut self.inbox else {
+            return Err("a receive completes, and it has none of its own".to_owned());
+        };
+        let slot = inbox.completed(now, completion.wr_id)?;
+        self.oracle.check_receive(slot, completion, inbox)
+    }
+
+    /// A receive of its shared receive queue has completed.
+    pub(crate) fn check_shared(
+        &mut self,
+        slot: usize,
+        completion: &Completion,
+        inbox: &mut Inbox,
+    ) -> Result<(), String> {
+        let checked = self.oracle.check_receive(slot, completion, inbox);
+        checked.map_err(|why| self.of_this(&why))
     }
 
     fn post_receives(&mut self, now: u64) -> Result<Option<u64>, String> {
+        let Some(inbox) = &mut self.inbox else {
+            return Ok(None);
+        };
         if self.qp.state() == QpState::Err {
             return Ok(None);
         }
         let qp = &self.qp;
-        self.inbox
-            .post(now, |wqes| qp.post_recv(&mut wqes.into_iter()))?;
-        Ok(self.inbox.next())
+        inbox.post(now, |wqes| qp.post_recv(&mut wqes.into_iter()))?;
+        Ok(inbox.next())
     }
 
     fn post_sends(&mut self, now: u64) -> Result<Option<u64>, String> {
@@ -277,10 +306,11 @@ impl Program {
     /// often datagrams came more than once.
     pub(crate) fn check_end(&self) -> Result<u64, String> {
         let checked = || {
-            if !self.source.guards_hold() || !self.inbox.guards_hold() {
+            let inbox = self.inbox.as_ref();
+            if !self.source.guards_hold() || inbox.is_some_and(|inbox| !inbox.guards_hold()) {
                 return Err("a byte outside of the regions has changed".to_owned());
             }
-            if !self.inbox.rest_is_empty() {
+            if inbox.is_some_and(|inbox| !inbox.rest_is_empty()) {
                 return Err(
                     "a byte of a receive has changed that belongs to no datagram".to_owned(),
                 );

@@ -5,11 +5,11 @@
 //! they make of it in their order. READs come from `remote`, which nobody changes, and atomics go to
 //! words of it; each brings its result to a place of its own in `landing`.
 
-use rnic_nic::{Access, Error, Pd};
+use rnic_nic::{Access, Error, Mw, Pd};
 
 use crate::memory::Memory;
-use crate::pattern::bytes_of;
-use crate::scenario::{Direction, Kind, Op};
+use crate::pattern::{bytes_of, place};
+use crate::scenario::{Direction, Grant, Kind, Op};
 
 /// Words of `remote` that atomics go to; the rest of it is read.
 pub(super) const WORDS: usize = 8;
@@ -17,10 +17,23 @@ pub(super) const WORDS: usize = 8;
 pub(super) const EMPTY: u8 = 0xee;
 
 /// What the peer may reach: address and key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reachable {
     pub(super) target: (u64, u32),
     pub(super) remote: (u64, u32),
+    /// The keys that windows were made with.
+    pub(super) windows: Vec<u32>,
+}
+
+impl Reachable {
+    /// Where the memory begins that a window with that grant opens.
+    pub(super) fn granted(&self, grant: Grant) -> u64 {
+        match grant {
+            Grant::Write => self.target.0,
+            Grant::Read => self.remote.0 + 8 * WORDS as u64,
+            Grant::Atomic => self.remote.0,
+        }
+    }
 }
 
 /// Registered memory of an end, beside that of its receives.
@@ -31,6 +44,8 @@ pub(super) struct Regions {
     pub(super) remote: Memory,
     /// Where each operation's result comes to in `landing`.
     pub(super) places: Vec<usize>,
+    /// Windows into it, for the peer.
+    pub(super) windows: Vec<Mw>,
 }
 
 impl Regions {
@@ -58,11 +73,25 @@ impl Regions {
             }
         }
         let landing = memory(2, landing, local, &empty)?;
-        let target = memory(4, region_len(peers), local | Access::REMOTE_WRITE, &empty)?;
+        let windows = peers
+            .windows
+            .iter()
+            .map(|window| pd.alloc_mw(window.mw_type));
+        let windows = windows.collect::<Result<Vec<Mw>, Error>>()?;
+        let bindable = match windows[..] {
+            [] => local,
+            _ => local | Access::MW_BIND,
+        };
+        let target = memory(
+            4,
+            region_len(peers),
+            bindable | Access::REMOTE_WRITE,
+            &empty,
+        )?;
         let remote = memory(
             5,
             8 * WORDS + region_len(peers),
-            local | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            bindable | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             &|bytes| {
                 let (words, rest) = bytes.split_at_mut(8 * WORDS);
                 words.fill(0);
@@ -75,6 +104,7 @@ impl Regions {
             target,
             remote,
             places,
+            windows,
         })
     }
 
@@ -83,6 +113,7 @@ impl Regions {
         Reachable {
             target: (self.target.address(0), self.target.key()),
             remote: (self.remote.address(0), self.remote.key()),
+            windows: self.windows.iter().map(Mw::first_rkey).collect(),
         }
     }
 
@@ -108,15 +139,26 @@ pub(super) fn remote_bytes(flow: usize, end: usize, at: usize, len: usize) -> &'
     bytes_of(flow + 77, end, at, len)
 }
 
-/// Bytes of the longest operation of a direction.
-pub(super) fn largest(direction: &Direction) -> usize {
-    let lens = direction.ops.iter().map(|op| op.len as usize);
-    lens.max().unwrap_or(0).max(64)
-}
-
 /// Length of the regions that operations of a direction are placed in.
 pub(super) fn region_len(direction: &Direction) -> usize {
-    largest(direction) + 512
+    let largest = direction.largest();
+    let windows = direction.windows.iter();
+    let ends = windows.map(|window| window.range.0 as usize + largest.max(window.len() as usize));
+    ends.max().unwrap_or(0).max(largest) + 512
+}
+
+/// Where operation `nth`'s bytes are in a region of that length, at the sender and at the peer.
+pub(super) fn place_of(direction: &Direction, nth: usize, region: usize) -> usize {
+    let op = &direction.ops[nth];
+    let len = op.len as usize;
+    match op.window.map(|window| &direction.windows[window]) {
+        Some(window) if op.kind != Kind::SendInvalidate => {
+            // What does not fit begins where the window does.
+            let room = (window.len() as usize).max(len);
+            window.range.0 as usize + place(nth, len, room)
+        }
+        _ => place(nth, len, region),
+    }
 }
 
 /// What a word holds when these operations of a direction were executed, each once.

@@ -6,9 +6,13 @@
 //! | `layout` | the memory of an end, and where in it the bytes of each operation are |
 //! | `oracle` | what completes next, with what, and what memory holds at the end |
 //! | `program` | the program at an end: it polls, posts, and has all of it checked |
+//! | `request` | an operation as a work request |
+//! | `windows` | what the rules of memory windows make of each operation |
 
 mod layout;
 mod oracle;
 mod program;
+mod request;
+mod windows;
 
 pub(crate) use program::Side;

@@ -3,11 +3,13 @@
 
 use rnic_nic::{
     Access, AhAttr, Completion, Context, Cq, Gid, Pd, Qp, QpAttr, QpAttrMask as M, QpCap, QpInit,
-    QpState, QpType, SendData, SendOp, SendWqe, SgList,
+    QpState, QpType, Srq, Status,
 };
 
-use super::layout::{Reachable, Regions, WORDS, address, largest};
+use super::layout::{Reachable, Regions, address};
 use super::oracle::Oracle;
+use super::request;
+use super::windows::{Ask, key_at};
 use crate::digest::Digest;
 use crate::inbox::{Inbox, InboxSpec, RECEIVE};
 use crate::pattern::LONGEST;
@@ -15,6 +17,9 @@ use crate::scenario::{Flow, Kind, Op, Service};
 
 /// Completions that one look takes.
 const LOOK: usize = 16;
+
+/// What the other end's program has asked for has this wr_id.
+const ASKED: u64 = 1 << 33;
 
 /// One end of a flow.
 pub(crate) struct Side {
@@ -28,10 +33,17 @@ pub(crate) struct Side {
     qp: Qp,
     cq: Cq,
     regions: Regions,
-    inbox: Inbox,
+    /// `None`: its receives come from a shared receive queue.
+    inbox: Option<Inbox>,
     peer: Option<Reachable>,
     /// When the last operation was posted.
     posted_at: u64,
+    /// What the other end's program is to be asked for, what it has asked for, and what that has
+    /// come to.
+    is_asking: bool,
+    asks: Option<Ask>,
+    asked: Option<Ask>,
+    answers: Option<Status>,
 }
 
 fn in_words<T: std::fmt::Display>(error: T) -> String {
@@ -39,11 +51,12 @@ fn in_words<T: std::fmt::Display>(error: T) -> String {
 }
 
 impl Side {
-    /// End `end` of the flow, on a host whose device this is.
+    /// End `end` of the flow, on a host whose device this is. With a shared receive queue its
+    /// receives are completed elsewhere.
     pub(crate) fn new(
         (flow_at, end): (usize, usize),
         flow: &Flow,
-        context: &Context,
+        (context, shared): (&Context, Option<(Srq, Cq)>),
         (seed, in_order): (u64, bool),
     ) -> Result<Side, String> {
         let (own, peers) = (&flow.directions[end], &flow.directions[1 - end]);
@@ -58,13 +71,19 @@ impl Side {
             .map_err(in_words)?;
         let regions = Regions::new(&pd, (flow_at, end), own, peers).map_err(in_words)?;
         let spec = InboxSpec {
-            room: largest(peers),
+            room: peers.largest(),
             count: flow.receives as usize,
             late: flow.late,
             seed,
             is_exact: flow.service == Service::Rc,
         };
-        let inbox = Inbox::new(&pd, address(3), spec).map_err(in_words)?;
+        let (inbox, srq, recv_cq) = match shared {
+            Some((srq, cq)) => (None, Some(srq), cq),
+            None => {
+                let inbox = Inbox::new(&pd, address(3), spec).map_err(in_words)?;
+                (Some(inbox), None, cq.clone())
+            }
+        };
         let qp = pd
             .create_qp(&QpInit {
                 qp_type: match flow.service {
@@ -72,10 +91,11 @@ impl Side {
                     Service::Uc => QpType::Uc,
                 },
                 send_cq: cq.clone(),
-                recv_cq: cq.clone(),
-                srq: None,
+                recv_cq,
+                srq,
                 cap: QpCap {
-                    max_send_wr: flow.depth,
+                    // And what the other end asks for.
+                    max_send_wr: flow.depth + u32::from(!peers.windows.is_empty()),
                     max_recv_wr: flow.receives,
                     max_send_sge: 2,
                     max_recv_sge: 2,
@@ -85,17 +105,24 @@ impl Side {
                 cookie: 0,
             })
             .map_err(in_words)?;
+        let windows = regions.reachable().windows;
+        let oracle = Oracle::new((flow_at, end), flow, in_order, windows);
+        let oracle = oracle.map_err(|why| format!("end {end} of flow {flow_at}: {why}"))?;
         Ok(Side {
             name: (flow_at, end),
             service: flow.service,
             depth: flow.depth as usize,
-            oracle: Oracle::new((flow_at, end), flow, in_order),
+            oracle,
             qp,
             cq,
             regions,
             inbox,
             peer: None,
             posted_at: 0,
+            is_asking: false,
+            asks: None,
+            asked: None,
+            answers: None,
         })
     }
 
@@ -213,9 +240,10 @@ impl Side {
         for completion in taken.into_iter().flatten() {
             digest.word(completion.wr_id ^ now << 20);
             digest.word(u64::from(completion.byte_len) << 32 | completion.status as u64);
-            let checked = match completion.wr_id >= RECEIVE {
-                true => self.check_receive(now, &completion),
-                false => self.oracle.check_send(now, &completion, &self.regions),
+            let checked = match completion.wr_id {
+                ..RECEIVE => self.oracle.check_send(now, &completion, &self.regions),
+                ASKED => self.check_asked(&completion),
+                _ => self.check_receive(now, &completion),
             };
             checked.map_err(|why| self.of_this(&why))?;
         }
@@ -226,26 +254,53 @@ impl Side {
         Ok((next, count > 0 || self.oracle.posted() > posted))
     }
 
+    fn check_asked(&mut self, completion: &Completion) -> Result<(), String> {
+        self.answers = Some(completion.status);
+        self.oracle.check_asked(completion.status, &self.regions)
+    }
+
     fn check_receive(&mut self, now: u64, completion: &Completion) -> Result<(), String> {
-        let slot = self.inbox.completed(now, completion.wr_id)?;
-        self.oracle.check_receive(slot, completion, &mut self.inbox)
+        let Some(inbox) = &mut self.inbox else {
+            return Err("a receive completes, and it has none of its own".to_owned());
+        };
+        let slot = inbox.completed(now, completion.wr_id)?;
+        self.oracle.check_receive(slot, completion, inbox)
+    }
+
+    /// A receive of its shared receive queue has completed.
+    pub(crate) fn check_shared(
+        &mut self,
+        slot: usize,
+        completion: &Completion,
+        inbox: &mut Inbox,
+    ) -> Result<(), String> {
+        let checked = self.oracle.check_receive(slot, completion, inbox);
+        checked.map_err(|why| self.of_this(&why))
     }
 
     fn post_receives(&mut self, now: u64) -> Result<Option<u64>, String> {
+        let Some(inbox) = &mut self.inbox else {
+            return Ok(None);
+        };
         if self.qp.state() == QpState::Err {
             return Ok(None);
         }
         let qp = &self.qp;
-        self.inbox
-            .post(now, |wqes| qp.post_recv(&mut wqes.into_iter()))?;
-        Ok(self.inbox.next())
+        inbox.post(now, |wqes| qp.post_recv(&mut wqes.into_iter()))?;
+        Ok(inbox.next())
     }
 
     fn post_sends(&mut self, now: u64) -> Result<Option<u64>, String> {
         let mut wqes = Vec::new();
         let mut next = None;
+        if let Some(ask) = self.asked.take() {
+            let wqe = request::asked(&self.oracle, &self.regions, ASKED, ask);
+            wqes.push(Ok(wqe));
+            self.oracle.posts_asked();
+        }
         while self.oracle.posted() < self.oracle.own.ops.len()
             && self.oracle.queued() < self.depth
+            && !self.is_asking
             // What was posted together leaves together; what was not, need not.
             && wqes.len() < 4
         {
@@ -256,7 +311,21 @@ impl Side {
                 next = Some(due);
                 break;
             }
-            wqes.push(Ok(self.request(nth, &op)));
+            if op.kind.is_asked() {
+                // Its turn comes when all before it is complete.
+                if !wqes.is_empty() || self.oracle.queued() > 0 {
+                    break;
+                }
+                self.oracle.posts(now);
+                self.posted_at = now;
+                match self.oracle.has_failed() {
+                    true => self.oracle.hear(nth, None)?,
+                    false => self.ask(nth, &op),
+                }
+                continue;
+            }
+            let peer = self.peer.as_ref().ok_or("it is not connected")?;
+            wqes.push(Ok(request::own(&self.oracle, &self.regions, peer, nth)));
             self.oracle.posts(now);
             self.posted_at = now;
         }
@@ -270,62 +339,55 @@ impl Side {
         Ok(if more { Some(now + 1) } else { next })
     }
 
-    fn request(&self, nth: usize, op: &Op) -> SendWqe {
-        let (len, peer) = (op.len as usize, self.peer.expect("connected"));
-        let imm = (nth as u32).to_be_bytes();
-        let (target, target_key) = peer.target;
-        let (remote, remote_key) = peer.remote;
-        let place = self.oracle.place(nth);
-        let to_target = target + place as u64;
-        let word = remote + (nth % WORDS * 8) as u64;
-        let send_op = match op.kind {
-            Kind::Send => SendOp::Send,
-            Kind::SendImm => SendOp::SendImm(imm),
-            Kind::Write => SendOp::Write {
-                remote_addr: to_target,
-                rkey: target_key,
-            },
-            Kind::WriteImm => SendOp::WriteImm {
-                remote_addr: to_target,
-                rkey: target_key,
-                imm,
-            },
-            Kind::Read => SendOp::Read {
-                remote_addr: remote + (8 * WORDS + place) as u64,
-                rkey: remote_key,
-            },
-            Kind::FetchAdd => SendOp::FetchAdd {
-                remote_addr: word,
-                rkey: remote_key,
-                add: nth as u64 + 1,
-            },
-            Kind::CompareSwap => SendOp::CompareSwap {
-                remote_addr: word,
-                rkey: remote_key,
-                compare: self.oracle.word_before(nth),
-                swap: nth as u64 * 1000,
-            },
-        };
-        let sge = match op.kind {
-            Kind::Read | Kind::FetchAdd | Kind::CompareSwap => {
-                self.regions.landing.sge(self.regions.places[nth], len)
-            }
-            _ => self.regions.source.sge(place, len),
-        };
-        SendWqe {
-            wr_id: nth as u64,
-            op: send_op,
-            data: SendData::Gather(SgList::from_slice(&[sge])),
-            signaled: self.oracle.is_signaled(nth),
-            solicited: false,
-            fence: op.fence,
-            srqn: 0,
+    /// Has the other end's program asked to bind or close a window.
+    fn ask(&mut self, nth: usize, op: &Op) {
+        let Some(window) = op.window else { return };
+        let bind = op.kind == Kind::Bind;
+        let keys = self.peer.as_ref().map(|peer| peer.windows[window]);
+        // A bind makes the next key.
+        let next = nth + usize::from(bind);
+        let key = key_at(&self.oracle.own, (next, window), keys.unwrap_or_default());
+        self.is_asking = true;
+        self.asks = Some(Ask { window, bind, key });
+    }
+
+    /// What the other end's program is to be asked for.
+    pub(crate) fn take_ask(&mut self) -> Option<Ask> {
+        self.asks.take()
+    }
+
+    /// The other end's program asks for that.
+    pub(crate) fn serve(&mut self, ask: Ask) {
+        self.asked = Some(ask);
+    }
+
+    /// What has become of that.
+    pub(crate) fn take_answer(&mut self) -> Option<Status> {
+        self.answers.take()
+    }
+
+    /// The other end's program answers.
+    pub(crate) fn hear(&mut self, answer: Status) -> Result<(), String> {
+        self.is_asking = false;
+        let nth = self.oracle.posted() - 1;
+        let heard = self.oracle.hear(nth, Some(answer));
+        heard.map_err(|why| self.of_this(&why))
+    }
+
+    /// An operation has ended without an answer, as only a peer that has refused something may
+    /// leave it.
+    pub(crate) fn check_peer(&self, peer: &Side) -> Result<(), String> {
+        let counters = peer.counters();
+        let refused = counters.access_naks_sent;
+        match self.oracle.gave_up() && refused == 0 {
+            true => Err(self.of_this("it got no answer, and the peer has refused nothing")),
+            false => Ok(()),
         }
     }
 
     /// At the end: what the peer has written is there, and nothing else has changed.
     pub(crate) fn check_memory(&self) -> Result<(), String> {
-        let checked = self.oracle.check_memory(&self.regions, &self.inbox);
+        let checked = self.oracle.check_memory(&self.regions, self.inbox.as_ref());
         checked.map_err(|what| self.of_this(&what))
     }
 }

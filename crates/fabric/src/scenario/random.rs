@@ -1,8 +1,11 @@
 //! Random scenarios from a seed.
 
+mod datagrams;
+mod windows;
+
 use rnic_wire::PathMtu;
 
-use super::{Direction, Flow, HostSpec, Impairments, Kind, Op, Scenario, Service};
+use super::{Direction, Flow, HostSpec, Impairments, Kind, Op, Scenario, Service, SharedReceives};
 
 /// What random scenarios are like.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +70,55 @@ impl Scenario {
         let flows = (0..count)
             .map(|_| random_flow(&mut rng, hosts.len(), shape))
             .collect();
-        Scenario {
+        let mut scenario = Scenario {
             seed,
             hosts,
             flows,
             impairments,
             ..Scenario::default()
+        };
+        // Drawn apart, so that what is drawn here changes nothing of the rest.
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x6d6f_7265_0000);
+        if rng.u8(..3) == 0 {
+            datagrams::add(&mut rng, &mut scenario, shape);
+        }
+        if rng.u8(..3) == 0 {
+            share_receives(&mut rng, &mut scenario);
+        }
+        for flow in &mut scenario.flows {
+            if flow.service == Service::Rc && rng.u8(..5) == 0 {
+                windows::add(&mut rng, flow);
+            }
+        }
+        scenario
+    }
+}
+
+/// Some hosts get a shared receive queue, which some of their queue pairs take receives from.
+fn share_receives(rng: &mut fastrand::Rng, scenario: &mut Scenario) {
+    for host in 0..scenario.hosts.len() {
+        if rng.bool() {
+            continue;
+        }
+        let receives = rng.u32(1..=32);
+        scenario.srqs.push(SharedReceives {
+            receives,
+            late: [0, 0, 300_000][rng.usize(..3)],
+            limit: [0, rng.u32(1..=receives)][rng.usize(..2)],
+            ..SharedReceives::new(["s", "t", "u", "v"][host], host)
+        });
+        let srq = Some(scenario.srqs.len() - 1);
+        for flow in &mut scenario.flows {
+            for end in 0..2 {
+                if flow.hosts[end] == host && rng.u8(..4) != 0 {
+                    flow.srqs[end] = srq;
+                }
+            }
+        }
+        for endpoint in &mut scenario.endpoints {
+            if endpoint.host == host && rng.bool() {
+                endpoint.srq = srq;
+            }
         }
     }
 }
@@ -110,7 +156,10 @@ fn random_flow(rng: &mut fastrand::Rng, hosts: usize, shape: &Shape) -> Flow {
                 ..Op::new(kind, len.min(shape.largest.max(8)))
             }
         });
-        Direction { ops: ops.collect() }
+        Direction {
+            ops: ops.collect(),
+            ..Direction::default()
+        }
     };
     let directions = [direction(), direction()];
     Flow {

@@ -5,17 +5,18 @@ mod datagrams;
 use std::fmt;
 use std::net::IpAddr;
 
+use rnic_nic::MwType;
 use rnic_wire::PathMtu;
 
 use super::words::{self, Words, no_time, within};
 use super::{
-    AGAIN, CHANCES, KINDS, LINES, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
-    STATUSES,
+    AGAIN, CHANCES, GRANTS, KINDS, LINES, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
+    STATUSES, WINDOW_TYPES,
 };
 use super::{ends, meaning};
 use crate::scenario::{
-    Bound, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Scenario, Service,
-    SharedReceives,
+    Bound, Fate, Flow, Grant, HostSpec, Impairments, Kind, Marked, Measure, Op, Scenario, Service,
+    SharedReceives, Window,
 };
 
 /// Bytes of a work request at most: what the oracle has different bytes for.
@@ -330,25 +331,47 @@ fn op(scenario: &mut Scenario, end: &str, mut words: Words<'_>) -> Result<(), St
             "unknown word {end:?}: the ends of this flow are {first} and {second}"
         ));
     };
+    if words
+        .next_if(|word| (word == "window").then_some(()))
+        .is_some()
+    {
+        let window = window(words)?;
+        flow.directions[at].windows.push(window);
+        return match flow.service {
+            Service::Rc => Ok(()),
+            Service::Uc => Err("a window is for RC".to_owned()),
+        };
+    }
+    let windows = flow.directions[at].windows.len();
     let kind = words.one_of("the operation", KINDS)?;
     if flow.service == Service::Uc && (kind == Kind::Read || kind.is_atomic()) {
         return Err("UC has neither READ nor atomics".to_owned());
     }
-    let len = match kind.is_atomic() {
-        true => 8,
-        false => words.number("the length", (0, LARGEST))? as u32,
+    let len = match kind {
+        _ if kind.is_atomic() => 8,
+        Kind::Bind | Kind::Unbind => 0,
+        _ => words.number("the length", (0, LARGEST))? as u32,
     };
     let mut op = Op::new(kind, len);
+    if kind.is_asked() {
+        op.window = Some(window_of(windows, &mut words)?);
+    }
     let mut times = 1;
     while let Some(word) = words.next() {
         match word {
             "unsignaled" => op.signaled = false,
             "fence" => op.fence = true,
+            "through" if !matches!(kind, Kind::Send | Kind::SendImm) && !kind.is_asked() => {
+                op.window = Some(window_of(windows, &mut words)?);
+            }
             "after" => op.after = words.time("after")?,
             "times" => times = words.number("times", (1, MOST_OPS as u64))? as usize,
             "->" => op.expect = words.one_of("the status", STATUSES)?,
             other => return Err(format!("an operation has no {other:?}")),
         }
+    }
+    if kind == Kind::SendInvalidate && op.window.is_none() {
+        return Err("send_inv goes through a window, and names none".to_owned());
     }
     let ops = &mut flow.directions[at].ops;
     if ops.len() + times > MOST_OPS {
@@ -356,6 +379,42 @@ fn op(scenario: &mut Scenario, end: &str, mut words: Words<'_>) -> Result<(), St
     }
     ops.extend(std::iter::repeat_n(op, times));
     Ok(())
+}
+
+/// `END window TYPE GRANT [FROM..TO] [zero_based]`
+fn window(mut words: Words<'_>) -> Result<Window, String> {
+    let mw_type = words.one_of("the window's type", WINDOW_TYPES)?;
+    let grant = words.one_of("what it grants", GRANTS)?;
+    let range = match grant {
+        Grant::Atomic => (0, 0),
+        _ => {
+            let text = words.need("its range")?;
+            let range = text.split_once("..").and_then(|(from, to)| {
+                let range = (words::number(from)?, words::number(to)?);
+                (range.0 < range.1 && range.1 <= LARGEST).then_some(range)
+            });
+            let (from, to) = range.ok_or_else(|| format!("{text:?} is no range of a window"))?;
+            (from as u32, to as u32)
+        }
+    };
+    let zero_based = words.next_if(|word| (word == "zero_based").then_some(()));
+    words.end()?;
+    // Only one of type 2 can be (IBTA vol. 1, 10.6.7.2.2).
+    match (zero_based, mw_type) {
+        (Some(()), MwType::Type1) => Err("a window of type1 is not zero_based".to_owned()),
+        _ => Ok(Window {
+            mw_type,
+            grant,
+            range,
+            zero_based: zero_based.is_some(),
+        }),
+    }
+}
+
+/// The place of the window that is named next, by its number from 1.
+fn window_of(windows: usize, words: &mut Words<'_>) -> Result<usize, String> {
+    let number = words.number("the window", (1, windows as u64))?;
+    Ok(number as usize - 1)
 }
 
 /// Bytes of memory that a flow takes: its receives, and what its READs bring.

@@ -5,13 +5,13 @@ mod datagrams;
 use std::fmt::{self, Write};
 
 use super::{
-    AGAIN, CHANCES, KINDS, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES,
-    UNITS,
+    AGAIN, CHANCES, GRANTS, KINDS, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
+    STATUSES, UNITS, WINDOW_TYPES,
 };
 use super::{ends, word};
 use crate::scenario::{
-    Bound, Fate, Flow, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
-    SharedReceives,
+    Bound, Fate, Flow, Grant, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
+    SharedReceives, Window,
 };
 
 /// The scenario as a script.
@@ -52,6 +52,9 @@ impl fmt::Display for Scenario {
             }
             writeln!(f, "{text}")?;
             for (end, direction) in ends(names).iter().zip(&flow.directions) {
+                for window in &direction.windows {
+                    writeln!(f, "  {end} {}", window_line(window))?;
+                }
                 // Equal ones in one line.
                 for same in direction.ops.chunk_by(|a, b| a == b) {
                     let times = or_nothing(same.len() > 1, || format!(" times {}", same.len()));
@@ -180,15 +183,32 @@ fn srq_line(scenario: &Scenario, srq: &SharedReceives) -> String {
     format!("srq {} {host}{receives}{late}{limit}", srq.name)
 }
 
+fn window_line(window: &Window) -> String {
+    let mw_type = word(WINDOW_TYPES, &window.mw_type);
+    let grant = word(GRANTS, &window.grant);
+    let range = or_nothing(window.grant != Grant::Atomic, || {
+        format!(" {}..{}", window.range.0, window.range.1)
+    });
+    let zero_based = if window.zero_based { " zero_based" } else { "" };
+    format!("window {mw_type} {grant}{range}{zero_based}")
+}
+
 fn op(op: &Op) -> String {
-    let len = or_nothing(!op.kind.is_atomic(), || format!(" {}", op.len));
+    let window = op
+        .window
+        .map_or(String::new(), |window| match op.kind.is_asked() {
+            true => format!(" {}", window + 1),
+            false => format!(" through {}", window + 1),
+        });
+    let has_len = !op.kind.is_atomic() && !op.kind.is_asked();
+    let len = or_nothing(has_len, || format!(" {}", op.len));
     let unsignaled = if op.signaled { "" } else { " unsignaled" };
     let fence = if op.fence { " fence" } else { "" };
     let after = or_nothing(op.after != 0, || format!(" after {}", time(op.after)));
     let status = word(STATUSES, &op.expect);
     let status = or_nothing(status != "success", || format!(" -> {status}"));
     let kind = word(KINDS, &op.kind);
-    format!("{kind}{len}{unsignaled}{fence}{after}{status}")
+    format!("{kind}{len}{window}{unsignaled}{fence}{after}{status}")
 }
 
 /// What becomes of packets, as a line.
