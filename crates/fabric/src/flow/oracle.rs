@@ -453,7 +453,7 @@ fn ends(direction: &Direction) -> Result<Vec<Status>, String> {
     if direction.windows.is_empty() {
         return Ok(wanted.collect());
     }
-    let ends = statuses(direction);
+    let ends = statuses(direction)?;
     for (nth, (wanted, end)) in wanted.zip(&ends).enumerate() {
         if wanted != Status::Success && wanted != *end {
             return Err(format!(

@@ -21,7 +21,11 @@ pub(crate) struct Ask {
 }
 
 /// How each operation of a direction ends, as the rules of windows have it.
-pub(super) fn statuses(direction: &Direction) -> Vec<Status> {
+///
+/// # Errors
+/// A SEND with invalidate may overtake a READ or atomic by way of its window, as it has no fence
+/// (IBTA vol. 1, 10.8.3.3): that is not known.
+pub(super) fn statuses(direction: &Direction) -> Result<Vec<Status>, String> {
     let mut open = vec![false; direction.windows.len()];
     let (mut failed, mut peer_failed) = (false, false);
     let ops = direction.ops.iter().map(|op| {
@@ -39,7 +43,20 @@ pub(super) fn statuses(direction: &Direction) -> Vec<Status> {
         }
         status
     });
-    ops.collect()
+    let ends = ops.collect();
+    for (nth, op) in direction.ops.iter().enumerate() {
+        let behind = direction.ops[..nth].iter().rev();
+        let mut behind = behind.take_while(|before| !before.kind.is_asked());
+        let is_open = |before: &Op| {
+            before.window == op.window && (before.kind == Kind::Read || before.kind.is_atomic())
+        };
+        if op.kind == Kind::SendInvalidate && !op.fence && behind.any(is_open) {
+            return Err(format!(
+                "operation {nth} invalidates a window, and may overtake what goes through it: it has no fence"
+            ));
+        }
+    }
+    Ok(ends)
 }
 
 fn one(window: &Window, is_open: &mut bool, op: &Op) -> Status {

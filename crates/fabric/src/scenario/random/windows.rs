@@ -64,6 +64,8 @@ fn change(rng: &mut fastrand::Rng, direction: &mut Direction, at: usize, is_open
     };
     direction.ops.push(Op {
         window: Some(at),
+        // Or it may overtake READs and atomics (IBTA vol. 1, 10.8.3.3).
+        fence: kind == Kind::SendInvalidate,
         ..Op::new(kind, len)
     });
 }
