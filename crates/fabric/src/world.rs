@@ -509,6 +509,7 @@ impl World {
 
     fn program_looks(&mut self, host: usize) -> Result<(), String> {
         self.machines[host].device.host().set_time(self.now);
+        let had_waiting = self.done_at.is_some() && self.machines[host].wire.waiting() > 0;
         let (mut again, mut found) = (None, false);
         if !self.machines[host].pools.is_empty() {
             (again, found) = self.shared_receives(host)?;
@@ -529,6 +530,8 @@ impl World {
         self.carry(host);
         if self.done_at.is_none() && self.is_done() {
             self.done_at = Some(self.now);
+            // Who polls does so for as long as something waits there, and once more.
+            (0..self.machines.len()).for_each(|host| self.look_soon(host, self.now));
         }
         if !self.machines[host].spec.polls {
             // Who left work in the engine wakes the background thread.
@@ -539,10 +542,21 @@ impl World {
         if let Some(at) = again {
             self.look_soon(host, at.max(self.now));
         }
+        if self.machines[host].spec.polls {
+            self.poll_again(host, found, had_waiting);
+        }
+        Ok(())
+    }
+
+    /// Programs poll until the last of them is done: a peer may need what they drive. What came
+    /// since is taken in too, and then looked at, since one poll takes in what is another's.
+    fn poll_again(&mut self, host: usize, found: bool, had_waiting: bool) {
         let machine = &mut self.machines[host];
-        // Programs poll until the last of them is done: a peer may need what they drive. What came
-        // since is taken in, too.
-        if machine.spec.polls && (self.done_at.is_none() || machine.wire.waiting() > 0) {
+        let has_waiting = self.done_at.is_some() && machine.wire.waiting() > 0;
+        if had_waiting && !has_waiting {
+            return self.look_soon(host, self.now);
+        }
+        if self.done_at.is_none() || has_waiting {
             machine.pause = match found {
                 true => POLL.0,
                 false => (2 * machine.pause).min(POLL.1),
@@ -550,7 +564,6 @@ impl World {
             let at = self.now + machine.pause;
             self.look_soon(host, at);
         }
-        Ok(())
     }
 
     /// What the program at an end has to say to that at the other end of its flow.
