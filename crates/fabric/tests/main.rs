@@ -1,6 +1,7 @@
 //! Whole devices in virtual time.
 
 mod connections;
+mod oracle;
 mod policies;
 mod script;
 mod shrink;
