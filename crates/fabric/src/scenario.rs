@@ -69,8 +69,8 @@ pub enum Kind {
     CompareSwap,
     /// The other end binds a window. Asked for when all before it is complete.
     Bind,
-    /// The other end closes a window: by a local invalidate if it is of type 2, else by a bind of no
-    /// bytes. Asked for when all before it is complete.
+    /// The other end closes a window: by a local invalidate if it is of type 2, else by a bind of
+    /// no bytes. Asked for when all before it is complete.
     Unbind,
     /// SEND with invalidate of a window.
     SendInvalidate,

@@ -2,8 +2,8 @@
 //!
 //! Both directions have memory of their own. What a SEND or WRITE brings is a piece of the sender's
 //! `source`, whose bytes are known. WRITEs go to `target`, and may overlap: at the end it is what
-//! they make of it in their order. READs come from `remote`, which nobody changes, and atomics go to
-//! words of it; each brings its result to a place of its own in `landing`.
+//! they make of it in their order. READs come from `remote`, which nobody changes, and atomics go
+//! to words of it; each brings its result to a place of its own in `landing`.
 
 use rnic_nic::{Access, Error, Mw, Pd};
 
