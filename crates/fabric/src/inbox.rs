@@ -73,6 +73,12 @@ impl Inbox {
         self.room
     }
 
+    /// A slot is free, if not now then later.
+    #[inline]
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// Gives `post` the receives whose time has come, if there are any.
     pub(crate) fn post(
         &mut self,
@@ -113,6 +119,7 @@ impl Inbox {
     }
 
     /// A receive has completed; gives its slot.
+    #[inline]
     pub(crate) fn completed(&mut self, now: u64, wr_id: u64) -> Result<usize, String> {
         let slot = (wr_id - RECEIVE) as usize;
         if self.is_posted.get(slot) != Some(&true) {

@@ -171,6 +171,7 @@ impl Network {
         }
     }
 
+    #[inline]
     fn carry(
         &mut self,
         now: u64,

@@ -127,12 +127,17 @@ pub struct Op {
     /// It waits for READs and atomics before it.
     pub fence: bool,
     /// The window that it is about, or by whose key it reaches the peer's memory, by place.
-    pub window: Option<usize>,
+    pub window: Option<u8>,
     /// How it ends. What the rules of windows make of it is known without that.
     pub expect: Status,
 }
 
 impl Op {
+    /// The place of its window.
+    pub(crate) fn window(&self) -> Option<usize> {
+        self.window.map(usize::from)
+    }
+
     /// A signaled one that succeeds.
     pub fn new(kind: Kind, len: u32) -> Op {
         Op {

@@ -10,7 +10,7 @@ use rnic_nic::{SimulatedDevice, SimulatedHost, SimulatedPort, SimulatedPortConfi
 
 use crate::datagrams::{self, Everybody};
 use crate::digest::Digest;
-use crate::flow::Side;
+use crate::flow::{Side, Way};
 use crate::network::{Network, NetworkCounters};
 use crate::scenario::{Fate, HostSpec, Marked, Measure, Scenario};
 use crate::script;
@@ -238,6 +238,9 @@ impl World {
         }
         let mut sides: Vec<Side> = Vec::new();
         for (at, flow) in scenario.flows.iter().enumerate() {
+            let [first, second] = flow.directions.each_ref().map(Way::new);
+            let of_this = |why: String| format!("flow {at}: {why}");
+            let ways = [first.map_err(of_this)?, second.map_err(of_this)?];
             for end in 0..2 {
                 let Some(context) = contexts.get(flow.hosts[end]) else {
                     return Err(format!("flow {at}: there is no host {}", flow.hosts[end]));
@@ -246,7 +249,7 @@ impl World {
                 machines[flow.hosts[end]].sides.push(sides.len());
                 let queues = shared(&pools, flow.srqs[end])?;
                 let with = (context, queues);
-                let side = Side::new((at, end), flow, with, (seed, in_order))?;
+                let side = Side::new((at, end), (flow, &ways), with, (seed, in_order))?;
                 if let Some(pool) = flow.srqs[end] {
                     pools[pool].add(side.reachable().0, User::Side(sides.len()));
                 }
@@ -652,7 +655,10 @@ impl World {
     /// What the device has sent goes into the network.
     fn carry(&mut self, host: usize) {
         while let Some(frame) = self.machines[host].wire.take() {
-            let members = frame.dst.is_multicast().then(|| self.members(frame.dst));
+            if frame.dst.is_multicast() {
+                self.carry_to_group(host, frame);
+                continue;
+            }
             let World {
                 network,
                 events,
@@ -661,15 +667,25 @@ impl World {
                 now,
                 ..
             } = self;
-            let arrives = |to, at, frame| {
+            network.send(*now, host, frame, |to, at, frame| {
                 *sequence += 1;
                 let event = Event::Arrive(to, under_way.put(frame));
                 events.push(Reverse((at, *sequence, event)));
-            };
-            match members {
-                None => network.send(*now, host, frame, arrives),
-                Some(members) => network.send_to_group(*now, host, (frame, &members), arrives),
-            }
+            });
+        }
+    }
+
+    #[cold]
+    fn carry_to_group(&mut self, host: usize, frame: Frame) {
+        let (now, members) = (self.now, self.members(frame.dst));
+        let mut arrivals = Vec::new();
+        let network = &mut self.network;
+        network.send_to_group(now, host, (frame, &members), |to, at, frame| {
+            arrivals.push((to, at, frame));
+        });
+        for (to, at, frame) in arrivals {
+            let event = Event::Arrive(to, self.under_way.put(frame));
+            self.add(at, event);
         }
     }
 

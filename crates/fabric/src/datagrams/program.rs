@@ -241,7 +241,7 @@ impl Program {
         let Some(inbox) = &mut self.inbox else {
             return Ok(None);
         };
-        if self.qp.state() == QpState::Err {
+        if !inbox.has_free() || self.qp.state() == QpState::Err {
             return Ok(None);
         }
         let qp = &self.qp;

@@ -148,10 +148,11 @@ pub(super) fn region_len(direction: &Direction) -> usize {
 }
 
 /// Where operation `nth`'s bytes are in a region of that length, at the sender and at the peer.
+#[inline]
 pub(super) fn place_of(direction: &Direction, nth: usize, region: usize) -> usize {
     let op = &direction.ops[nth];
     let len = op.len as usize;
-    match op.window.map(|window| &direction.windows[window]) {
+    match op.window().map(|window| &direction.windows[window]) {
         Some(window) if op.kind != Kind::SendInvalidate => {
             // What does not fit begins where the window does.
             let room = (window.len() as usize).max(len);

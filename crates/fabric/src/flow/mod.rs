@@ -15,4 +15,5 @@ mod program;
 mod request;
 mod windows;
 
+pub(crate) use oracle::Way;
 pub(crate) use program::Side;

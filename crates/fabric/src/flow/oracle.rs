@@ -1,5 +1,7 @@
 //! What completes next at an end of a flow, with what, and what memory holds when all is over.
 
+use std::rc::Rc;
+
 use rnic_nic::{Completion, CompletionOpcode, Immediate, Status};
 
 use super::layout::{EMPTY, Regions, WORDS};
@@ -7,6 +9,25 @@ use super::layout::{place_of, region_len, remote_bytes, source_bytes, word_after
 use super::windows::{key_at, statuses};
 use crate::inbox::Inbox;
 use crate::scenario::{Direction, Flow, Kind, Op, Service};
+
+/// A direction of a flow, which both ends know.
+#[derive(Clone)]
+pub(crate) struct Way {
+    direction: Rc<Direction>,
+    /// How each of its operations ends.
+    ends: Rc<[Status]>,
+}
+
+impl Way {
+    /// # Errors
+    /// The scenario wants an operation to end in a way that the rules of windows exclude.
+    pub(crate) fn new(direction: &Direction) -> Result<Way, String> {
+        Ok(Way {
+            ends: ends(direction)?.into(),
+            direction: Rc::new(direction.clone()),
+        })
+    }
+}
 
 /// What is known of an end so far.
 pub(super) struct Oracle {
@@ -17,11 +38,11 @@ pub(super) struct Oracle {
     /// The network keeps packets in order, each once.
     in_order: bool,
     /// What this end posts, and what the other one does.
-    pub(super) own: Direction,
-    pub(super) peers: Direction,
+    pub(super) own: Rc<Direction>,
+    pub(super) peers: Rc<Direction>,
     /// How each of these ends.
-    own_ends: Vec<Status>,
-    peers_ends: Vec<Status>,
+    own_ends: Rc<[Status]>,
+    peers_ends: Rc<[Status]>,
     /// Keys that the windows were made with which the peer's operations name.
     windows: Vec<u32>,
     /// Length of the regions that these operations are placed in.
@@ -51,21 +72,21 @@ pub(super) struct Oracle {
 
 impl Oracle {
     /// Of end `end` of flow `at`.
-    ///
-    /// # Errors
-    /// The scenario wants an operation to end in a way that the rules of windows exclude.
     pub(super) fn new(
         (at, end): (usize, usize),
-        flow: &Flow,
+        (flow, ways): (&Flow, &[Way; 2]),
         in_order: bool,
         windows: Vec<u32>,
-    ) -> Result<Oracle, String> {
-        let (own, peers) = (
-            flow.directions[end].clone(),
-            flow.directions[1 - end].clone(),
-        );
-        let (own_ends, peers_ends) = (ends(&own)?, ends(&peers)?);
-        let due = peers.ops.iter().zip(&peers_ends);
+    ) -> Oracle {
+        let Way {
+            direction: own,
+            ends: own_ends,
+        } = ways[end].clone();
+        let Way {
+            direction: peers,
+            ends: peers_ends,
+        } = ways[1 - end].clone();
+        let due = peers.ops.iter().zip(&*peers_ends);
         let due = due.filter(|(op, end)| op.kind.takes_receive() && **end == Status::Success);
         let due = match is_refused(&own, &own_ends) {
             // What the peer sends may come to a queue pair in ERR.
@@ -77,7 +98,7 @@ impl Oracle {
             let next_waits = own.ops.get(nth + 1).is_none_or(|op| op.kind.is_asked());
             op.signaled || next_waits || (nth + 1).is_multiple_of(half)
         });
-        Ok(Oracle {
+        Oracle {
             flow: at,
             end,
             service: flow.service,
@@ -99,7 +120,7 @@ impl Oracle {
             failed: false,
             gave_up: false,
             asked_behind: None,
-        })
+        }
     }
 
     /// Messages that the program has received.
@@ -118,6 +139,7 @@ impl Oracle {
     }
 
     /// Whether operation `nth` makes a completion.
+    #[inline]
     pub(super) fn is_signaled(&self, nth: usize) -> bool {
         self.signaled[nth]
     }
@@ -198,6 +220,7 @@ impl Oracle {
     }
 
     /// A completion of the send queue.
+    #[inline]
     pub(super) fn check_send(
         &mut self,
         now: u64,
@@ -279,6 +302,7 @@ impl Oracle {
         is_refused(&self.peers, &self.peers_ends)
     }
 
+    #[inline]
     fn check_landing(&self, nth: usize, regions: &Regions) -> Result<(), String> {
         let (op, at) = (self.own.ops[nth], regions.places[nth]);
         match op.kind {
@@ -302,6 +326,7 @@ impl Oracle {
     }
 
     /// The receive of a slot has completed.
+    #[inline]
     pub(super) fn check_receive(
         &mut self,
         slot: usize,
@@ -352,6 +377,7 @@ impl Oracle {
     }
 
     /// What came is what that operation of the peer sends.
+    #[inline]
     fn is_message(&self, nth: usize, slot: usize, completion: &Completion, inbox: &Inbox) -> bool {
         let op = self.peers.ops[nth];
         let imm = Immediate::Data((nth as u32).to_be_bytes());
@@ -359,7 +385,7 @@ impl Oracle {
             Kind::SendImm => (CompletionOpcode::Recv, imm, op.len as usize),
             Kind::WriteImm => (CompletionOpcode::RecvRdmaWithImm, imm, 0),
             Kind::SendInvalidate => {
-                let window = op.window.unwrap_or_default();
+                let window = op.window().unwrap_or_default();
                 let first = self.windows.get(window).copied().unwrap_or_default();
                 let key = key_at(&self.peers, (nth, window), first);
                 let key = Immediate::Invalidated(key);

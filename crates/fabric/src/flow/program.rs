@@ -7,7 +7,7 @@ use rnic_nic::{
 };
 
 use super::layout::{Reachable, Regions, address};
-use super::oracle::Oracle;
+use super::oracle::{Oracle, Way};
 use super::request;
 use super::windows::{Ask, key_at};
 use crate::digest::Digest;
@@ -55,7 +55,7 @@ impl Side {
     /// receives are completed elsewhere.
     pub(crate) fn new(
         (flow_at, end): (usize, usize),
-        flow: &Flow,
+        (flow, ways): (&Flow, &[Way; 2]),
         (context, shared): (&Context, Option<(Srq, Cq)>),
         (seed, in_order): (u64, bool),
     ) -> Result<Side, String> {
@@ -106,8 +106,7 @@ impl Side {
             })
             .map_err(in_words)?;
         let windows = regions.reachable().windows;
-        let oracle = Oracle::new((flow_at, end), flow, in_order, windows);
-        let oracle = oracle.map_err(|why| format!("end {end} of flow {flow_at}: {why}"))?;
+        let oracle = Oracle::new((flow_at, end), (flow, ways), in_order, windows);
         Ok(Side {
             name: (flow_at, end),
             service: flow.service,
@@ -282,7 +281,7 @@ impl Side {
         let Some(inbox) = &mut self.inbox else {
             return Ok(None);
         };
-        if self.qp.state() == QpState::Err {
+        if !inbox.has_free() || self.qp.state() == QpState::Err {
             return Ok(None);
         }
         let qp = &self.qp;
@@ -341,7 +340,7 @@ impl Side {
 
     /// Has the other end's program asked to bind or close a window.
     fn ask(&mut self, nth: usize, op: &Op) {
-        let Some(window) = op.window else { return };
+        let Some(window) = op.window() else { return };
         let bind = op.kind == Kind::Bind;
         let keys = self.peer.as_ref().map(|peer| peer.windows[window]);
         // A bind makes the next key.

@@ -8,6 +8,7 @@ use super::windows::{Ask, key_at};
 use crate::scenario::{Grant, Kind, Op};
 
 /// Operation `nth` of an end, which is not one that the other end is asked for.
+#[inline]
 pub(super) fn own(oracle: &Oracle, regions: &Regions, peer: &Reachable, nth: usize) -> SendWqe {
     let op = &oracle.own.ops[nth];
     let len = op.len as usize;
@@ -28,9 +29,10 @@ pub(super) fn own(oracle: &Oracle, regions: &Regions, peer: &Reachable, nth: usi
     }
 }
 
+#[inline]
 fn operation(oracle: &Oracle, peer: &Reachable, nth: usize, op: &Op) -> SendOp {
     let imm = (nth as u32).to_be_bytes();
-    let (remote_addr, rkey) = match op.window {
+    let (remote_addr, rkey) = match op.window() {
         Some(window) => through(oracle, peer, (nth, window), op),
         None => directly(peer, (nth, oracle.place(nth)), op),
     };

@@ -29,7 +29,7 @@ pub(super) fn statuses(direction: &Direction) -> Result<Vec<Status>, String> {
     let mut open = vec![false; direction.windows.len()];
     let (mut failed, mut peer_failed) = (false, false);
     let ops = direction.ops.iter().map(|op| {
-        let status = match op.window {
+        let status = match op.window() {
             _ if failed || peer_failed && op.kind.is_asked() => Status::WorkRequestFlushed,
             // Nobody answers.
             _ if peer_failed => Status::RetryExceeded,
@@ -99,7 +99,7 @@ fn one(window: &Window, is_open: &mut bool, op: &Op) -> Status {
 /// bind before that has made a new one.
 pub(super) fn key_at(direction: &Direction, (nth, window): (usize, usize), first: u32) -> u32 {
     let before = direction.ops[..nth].iter();
-    let binds = before.filter(|op| op.kind == Kind::Bind && op.window == Some(window));
+    let binds = before.filter(|op| op.kind == Kind::Bind && op.window() == Some(window));
     let tag = (first as u8).wrapping_add(binds.count() as u8);
     first & !0xff | u32::from(tag)
 }

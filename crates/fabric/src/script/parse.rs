@@ -23,6 +23,8 @@ use crate::scenario::{
 const LARGEST: u64 = 1 << 19;
 /// Work requests of a direction at most.
 const MOST_OPS: usize = 200_000;
+/// Windows of a direction at most.
+const MOST_WINDOWS: usize = 64;
 /// Bytes that receives of all flows have at most, and READs bring.
 const MOST_MEMORY: u64 = 1 << 30;
 /// Hosts at most, and flows.
@@ -335,8 +337,11 @@ fn op(scenario: &mut Scenario, end: &str, mut words: Words<'_>) -> Result<(), St
         .next_if(|word| (word == "window").then_some(()))
         .is_some()
     {
-        let window = window(words)?;
-        flow.directions[at].windows.push(window);
+        let (window, windows) = (window(words)?, &mut flow.directions[at].windows);
+        if windows.len() == MOST_WINDOWS {
+            return Err(format!("more than {MOST_WINDOWS} windows of {end}"));
+        }
+        windows.push(window);
         return match flow.service {
             Service::Rc => Ok(()),
             Service::Uc => Err("a window is for RC".to_owned()),
@@ -412,9 +417,9 @@ fn window(mut words: Words<'_>) -> Result<Window, String> {
 }
 
 /// The place of the window that is named next, by its number from 1.
-fn window_of(windows: usize, words: &mut Words<'_>) -> Result<usize, String> {
+fn window_of(windows: usize, words: &mut Words<'_>) -> Result<u8, String> {
     let number = words.number("the window", (1, windows as u64))?;
-    Ok(number as usize - 1)
+    Ok(number as u8 - 1)
 }
 
 /// Bytes of memory that a flow takes: its receives, and what its READs bring.

@@ -18,7 +18,7 @@ pub(super) fn add(rng: &mut fastrand::Rng, flow: &mut Flow) {
             change(rng, direction, at, &mut open[at]);
         }
         if open[at] && suits(&direction.windows[at], &op) && rng.u8(..4) != 0 {
-            op.window = Some(at);
+            op.window = Some(at as u8);
         }
         direction.ops.push(op);
     }
@@ -63,7 +63,7 @@ fn change(rng: &mut fastrand::Rng, direction: &mut Direction, at: usize, is_open
         _ => 0,
     };
     direction.ops.push(Op {
-        window: Some(at),
+        window: Some(at as u8),
         // Or it may overtake READs and atomics (IBTA vol. 1, 10.8.3.3).
         fence: kind == Kind::SendInvalidate,
         ..Op::new(kind, len)
@@ -82,7 +82,7 @@ fn refused(rng: &mut fastrand::Rng, direction: &mut Direction, open: &[bool]) {
         return;
     };
     direction.ops.push(Op {
-        window: Some(at),
+        window: Some(at as u8),
         ..op
     });
     let behind = [Kind::Send, Kind::Write, Kind::Read].map(|kind| Op::new(kind, 100));
