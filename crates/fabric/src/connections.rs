@@ -288,10 +288,8 @@ impl World {
         let network = Network::new(&Scenario {
             seed,
             hosts: machines.iter().map(spec).collect(),
-            flows: Vec::new(),
             impairments,
-            fates: Vec::new(),
-            bounds: Vec::new(),
+            ..Scenario::default()
         });
         let mut world = World {
             now: BEGIN,

@@ -19,21 +19,28 @@
 //! | `scenario` | what is played; a random one from a seed |
 //! | `script` | the same as text |
 //! | `network` | delay, loss, duplication, reordering |
-//! | `memory` | registered memory with guards around it |
-//! | `program` | what a program at a queue pair does, and the oracle that checks it |
+//! | `memory`, `inbox` | registered memory with guards around it; the buffers of receives |
+//! | `pattern` | what it holds |
+//! | `flow` | two queue pairs, the programs at its ends, and the oracle that checks them |
+//! | `datagrams` | the same for queue pairs of UD |
+//! | `shared_receives` | a shared receive queue, its receives and its limit event |
 //! | `world` | hosts, events, time |
 //! | `pair` | two hosts whose programs a test writes out, call by call |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
 mod connections;
+mod datagrams;
 mod digest;
+mod flow;
+mod inbox;
 mod memory;
 mod network;
 mod pair;
-mod program;
+mod pattern;
 mod scenario;
 pub mod script;
+mod shared_receives;
 mod shrink;
 mod world;
 
@@ -41,8 +48,8 @@ pub use connections::{ConnectionCounts, ConnectionOutcome, ConnectionShape, conn
 pub use network::NetworkCounters;
 pub use pair::{Pair, Waits, Work};
 pub use scenario::{
-    Bound, Direction, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Relation,
-    Scenario, Service, Shape,
+    Bound, Datagram, Direction, Endpoint, Fate, Flow, Grant, HostSpec, Impairments, Kind, Marked,
+    Measure, Op, Relation, Scenario, Service, Shape, SharedReceives, To, Window,
 };
 pub use shrink::shrink;
 pub use world::{Failure, Outcome, run};

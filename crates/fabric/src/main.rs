@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use rnic_fabric::{Direction, Flow, HostSpec, Impairments, Kind, Op, Scenario, Service, Shape};
-use rnic_fabric::{Outcome, run, script, shrink};
+use rnic_fabric::{ConnectionShape, Failure, Outcome, connections, run, script, shrink};
+use rnic_fabric::{Direction, Flow, HostSpec, Kind, Op, Scenario, Service, Shape};
 
 mod soak;
 
@@ -24,12 +24,16 @@ enum Command {
     /// Plays random scenarios on all cores until so many packets were sent. What fails is noted in
     /// the file, made smaller, and printed as a script. Started again, it goes on where it was.
     Soak {
+        /// Scenarios of connections instead. Of one that fails, its seed is printed.
+        #[arg(long)]
+        connections: bool,
         /// Packets in all.
         #[arg(long, default_value_t = 1_000_000_000)]
         packets: u64,
-        /// Where it notes how far it is.
-        #[arg(long, default_value = "fabric-soak.txt")]
-        file: PathBuf,
+        /// Where it notes how far it is; by default fabric-soak.txt, and of connections
+        /// fabric-soak-connections.txt.
+        #[arg(long)]
+        file: Option<PathBuf>,
         /// Threads; by default one for each core.
         #[arg(long)]
         jobs: Option<usize>,
@@ -48,6 +52,11 @@ enum Command {
         #[arg(long)]
         shrink: bool,
     },
+    /// Plays the scenario of connections of a seed.
+    Connections {
+        /// The seed.
+        seed: u64,
+    },
     /// Plays a script.
     Play {
         /// The file.
@@ -60,10 +69,18 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Soak {
+            connections,
             packets,
             file,
             jobs,
-        } => soak::soak(packets, &file, jobs),
+        } => {
+            let (play, usual): (soak::Play, _) = match connections {
+                false => (soak::scenario, "fabric-soak.txt"),
+                true => (soak::connections_of, "fabric-soak-connections.txt"),
+            };
+            let file = file.unwrap_or_else(|| PathBuf::from(usual));
+            soak::soak(play, packets, &file, jobs)
+        }
         Command::Seed {
             seed,
             long,
@@ -73,6 +90,7 @@ fn main() -> ExitCode {
             let shape = if long { soak::SHAPE } else { Shape::default() };
             of_seed(&Scenario::random(seed, &shape), print, shrink)
         }
+        Command::Connections { seed } => Ok(of_connections(seed)),
         Command::Play { file } => play(&file),
         Command::Speed => {
             speed();
@@ -99,11 +117,7 @@ fn tell(outcome: &Outcome) -> bool {
         outcome.virtual_ns / 1000,
         outcome.digest
     );
-    match &outcome.failure {
-        Some(failure) => println!("FAILED {failure}"),
-        None => println!("all as it must be"),
-    }
-    outcome.failure.is_none()
+    say(outcome.failure.as_ref())
 }
 
 fn of_seed(scenario: &Scenario, print: bool, smaller: bool) -> Result<bool, String> {
@@ -115,6 +129,38 @@ fn of_seed(scenario: &Scenario, print: bool, smaller: bool) -> Result<bool, Stri
         print!("{}", script::print(&shrink(scenario, 5_000).0));
     }
     Ok(good)
+}
+
+fn of_connections(seed: u64) -> bool {
+    let outcome = connections(seed, &ConnectionShape::default());
+    let (network, counts) = (outcome.network, outcome.counts);
+    println!(
+        "{} packets, {} of them harmed, in {} us; digest {:016x}",
+        network.sent,
+        network.harmed(),
+        outcome.virtual_ns / 1000,
+        outcome.digest
+    );
+    println!(
+        "{} connections asked for: {} established, {} refused, {} without an answer; {} messages, \
+         {} processes killed",
+        counts.attempts,
+        counts.established,
+        counts.rejected,
+        counts.unreachable,
+        counts.messages,
+        counts.killed
+    );
+    say(outcome.failure.as_ref())
+}
+
+/// Says how it ended; true: nothing failed.
+fn say(failure: Option<&Failure>) -> bool {
+    match failure {
+        Some(failure) => println!("FAILED {failure}"),
+        None => println!("all as it must be"),
+    }
+    failure.is_none()
 }
 
 fn play(file: &PathBuf) -> Result<bool, String> {
@@ -136,26 +182,18 @@ fn speed() {
         };
         let direction = Direction {
             ops: vec![op; 100_000],
+            ..Direction::default()
         };
         let scenario = Scenario {
             seed: 1,
             hosts: vec![host("a", 1, polls), host("b", 2, polls)],
             flows: vec![Flow {
-                service: Service::Rc,
-                hosts: [0, 1],
-                mtu: rnic_nic::PathMtu::M1024,
                 depth: 128,
                 receives: 256,
-                late: 0,
-                timeout: 14,
-                retry: 7,
-                rnr_retry: 7,
-                psns: [0, 0],
                 directions: [direction.clone(), direction],
+                ..Flow::new(Service::Rc, [0, 1])
             }],
-            impairments: Impairments::default(),
-            fates: Vec::new(),
-            bounds: Vec::new(),
+            ..Scenario::default()
         };
         let before = rnic_sys::child::processor_time();
         let begin = Instant::now();

@@ -146,14 +146,40 @@ impl Network {
         now: u64,
         from: usize,
         frame: Frame,
+        arrives: impl FnMut(usize, u64, Frame),
+    ) {
+        self.counters.sent += 1;
+        self.counters.bytes += frame.bytes.len() as u64;
+        match self.hosts.get(&frame.dst) {
+            Some(&to) => self.carry(now, (from, to), frame, arrives),
+            None => self.counters.lost += 1,
+        }
+    }
+
+    /// The same for a packet to a multicast group, of which each member gets a copy, the sender's
+    /// host too if it is one (`ibv_attach_mcast(3)`).
+    pub(crate) fn send_to_group(
+        &mut self,
+        now: u64,
+        from: usize,
+        (frame, members): (Frame, &[usize]),
         mut arrives: impl FnMut(usize, u64, Frame),
     ) {
         self.counters.sent += 1;
         self.counters.bytes += frame.bytes.len() as u64;
-        let Some(&to) = self.hosts.get(&frame.dst) else {
-            self.counters.lost += 1;
-            return;
-        };
+        for member in members {
+            self.carry(now, (from, *member), frame.clone(), &mut arrives);
+        }
+    }
+
+    #[inline]
+    fn carry(
+        &mut self,
+        now: u64,
+        (from, to): (usize, usize),
+        frame: Frame,
+        mut arrives: impl FnMut(usize, u64, Frame),
+    ) {
         let opcode = Opcode(frame.bytes.first().copied().unwrap_or_default());
         let at = from * self.hosts.len() + to;
         let link = &mut self.links[at];

@@ -164,6 +164,9 @@ impl Pair {
                 compare: 0,
                 swap: 0,
             },
+            Kind::Bind | Kind::Unbind | Kind::SendInvalidate => {
+                return Err("a pair has no memory windows".to_owned());
+            }
         };
         this.posted += 1;
         let wqe = SendWqe {

@@ -1,9 +1,13 @@
 //! What is played: hosts, queue pairs, work requests, and what the network does.
 
+mod random;
+
 use std::net::IpAddr;
 
-use rnic_nic::Status;
+use rnic_nic::{MwType, Status};
 use rnic_wire::{Operation, PathMtu};
+
+pub use random::Shape;
 
 /// A host with one device.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,10 +71,17 @@ pub enum Kind {
     FetchAdd,
     /// Compare and swap.
     CompareSwap,
+    /// The other end binds a window. Asked for when all before it is complete.
+    Bind,
+    /// The other end closes a window: by a local invalidate if it is of type 2, else by a bind of
+    /// no bytes. Asked for when all before it is complete.
+    Unbind,
+    /// SEND with invalidate of a window.
+    SendInvalidate,
 }
 
 impl Kind {
-    /// All.
+    /// All but those that are about a window.
     pub const ALL: [Kind; 7] = [
         Kind::Send,
         Kind::SendImm,
@@ -83,7 +94,15 @@ impl Kind {
 
     /// It consumes a receive.
     pub fn takes_receive(self) -> bool {
-        matches!(self, Kind::Send | Kind::SendImm | Kind::WriteImm)
+        matches!(
+            self,
+            Kind::Send | Kind::SendImm | Kind::WriteImm | Kind::SendInvalidate
+        )
+    }
+
+    /// The other end does it, when its program is asked.
+    pub fn is_asked(self) -> bool {
+        matches!(self, Kind::Bind | Kind::Unbind)
     }
 
     /// It has eight bytes.
@@ -111,11 +130,18 @@ pub struct Op {
     pub signaled: bool,
     /// It waits for READs and atomics before it.
     pub fence: bool,
-    /// How it ends.
+    /// The window that it is about, or by whose key it reaches the peer's memory, by place.
+    pub window: Option<u8>,
+    /// How it ends. What the rules of windows make of it is known without that.
     pub expect: Status,
 }
 
 impl Op {
+    /// The place of its window.
+    pub(crate) fn window(&self) -> Option<usize> {
+        self.window.map(usize::from)
+    }
+
     /// A signaled one that succeeds.
     pub fn new(kind: Kind, len: u32) -> Op {
         Op {
@@ -124,7 +150,54 @@ impl Op {
             after: 0,
             signaled: true,
             fence: false,
+            window: None,
             expect: Status::Success,
+        }
+    }
+}
+
+/// What a memory window grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// WRITEs.
+    Write,
+    /// READs.
+    Read,
+    /// Atomics, of all words.
+    Atomic,
+}
+
+/// A memory window at the other end of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its type.
+    pub mw_type: MwType,
+    /// What it grants when it is bound.
+    pub grant: Grant,
+    /// The first byte and the first one behind it, of the memory that such operations go to.
+    /// Atomics have no use for them.
+    pub range: (u32, u32),
+    /// Its first byte has the address 0.
+    pub zero_based: bool,
+}
+
+impl Window {
+    /// Without a range if it has no use for one.
+    pub(crate) fn usual(self) -> Window {
+        match self.grant {
+            Grant::Atomic => Window {
+                range: (0, 0),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// Bytes that it opens.
+    pub(crate) fn len(&self) -> u32 {
+        match self.grant {
+            Grant::Atomic => 64,
+            _ => self.range.1 - self.range.0,
         }
     }
 }
@@ -132,6 +205,8 @@ impl Op {
 /// One direction of a flow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Direction {
+    /// Memory windows that its operations may name.
+    pub windows: Vec<Window>,
     /// What the program posts, in order.
     pub ops: Vec<Op>,
 }
@@ -159,6 +234,8 @@ pub struct Flow {
     pub rnr_retry: u8,
     /// First PSN of each side.
     pub psns: [u32; 2],
+    /// The shared receive queues that the two sides take receives from, by place.
+    pub srqs: [Option<usize>; 2],
     /// What each side posts.
     pub directions: [Direction; 2],
 }
@@ -177,8 +254,135 @@ impl Flow {
             retry: 7,
             rnr_retry: 7,
             psns: [0, 0],
+            srqs: [None, None],
             directions: Default::default(),
         }
+    }
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// An endpoint, by place.
+    Endpoint(usize),
+    /// A multicast group.
+    Group(IpAddr),
+}
+
+/// A work request of UD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Where it goes.
+    pub to: To,
+    /// Bytes.
+    pub len: u32,
+    /// It has immediate data.
+    pub imm: bool,
+    /// The Q_Key that it names; `None`: that of the endpoint that it goes to, and to a group the
+    /// sender's.
+    pub qkey: Option<u32>,
+    /// As [`Op::after`].
+    pub after: u64,
+    /// As [`Op::signaled`].
+    pub signaled: bool,
+    /// How it ends.
+    pub expect: Status,
+}
+
+impl Datagram {
+    /// A signaled one that succeeds, with the right Q_Key.
+    pub fn new(to: To, len: u32) -> Datagram {
+        Datagram {
+            to,
+            len,
+            imm: false,
+            qkey: None,
+            after: 0,
+            signaled: true,
+            expect: Status::Success,
+        }
+    }
+}
+
+/// A queue pair of UD.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Its name in scripts.
+    pub name: String,
+    /// Its host, by place.
+    pub host: usize,
+    /// Its Q_Key.
+    pub qkey: u32,
+    /// Multicast groups that it is attached to.
+    pub groups: Vec<IpAddr>,
+    /// Work requests that its send queue takes.
+    pub depth: u32,
+    /// Receives that are posted at most; 0: none ever is.
+    pub receives: u32,
+    /// As [`Flow::late`].
+    pub late: u64,
+    /// Bytes of each receive, with those of the GRH; `None`: what the longest message needs.
+    pub room: Option<u32>,
+    /// First PSN.
+    pub psn: u32,
+    /// The shared receive queue that it takes receives from, by place.
+    pub srq: Option<usize>,
+    /// What it posts, in order.
+    pub datagrams: Vec<Datagram>,
+}
+
+impl Endpoint {
+    /// One of that name and host, which posts nothing yet.
+    pub fn new(name: &str, host: usize) -> Endpoint {
+        Endpoint {
+            name: name.to_owned(),
+            host,
+            qkey: 0x1234_5678,
+            groups: Vec::new(),
+            depth: 16,
+            receives: 16,
+            late: 0,
+            room: None,
+            psn: 0,
+            srq: None,
+            datagrams: Vec::new(),
+        }
+    }
+}
+
+/// A shared receive queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedReceives {
+    /// Its name in scripts.
+    pub name: String,
+    /// Its host, by place.
+    pub host: usize,
+    /// Receives that are posted at most.
+    pub receives: u32,
+    /// As [`Flow::late`].
+    pub late: u64,
+    /// The limit that its event is armed with, again after each event; 0: none.
+    pub limit: u32,
+}
+
+impl SharedReceives {
+    /// One of that name and host.
+    pub fn new(name: &str, host: usize) -> SharedReceives {
+        SharedReceives {
+            name: name.to_owned(),
+            host,
+            receives: 16,
+            late: 0,
+            limit: 0,
+        }
+    }
+}
+
+impl Flow {
+    /// A message of it may end in the middle, and leave bytes in its receive.
+    pub(crate) fn may_leave_bytes(&self) -> bool {
+        let fails = |way: &Direction| way.ops.iter().any(|op| op.expect != Status::Success);
+        self.service == Service::Uc || self.directions.iter().any(fails)
     }
 }
 
@@ -263,6 +467,12 @@ pub enum Measure {
     Duplicates,
     /// Messages that programs received.
     Received,
+    /// Messages of UC and UD that were dropped for want of a receive, or that lacked packets.
+    Dropped,
+    /// Datagrams with a wrong Q_Key.
+    QkeyViolations,
+    /// Limit events of shared receive queues.
+    LimitEvents,
 }
 
 /// How what was counted compares.
@@ -299,14 +509,18 @@ impl Bound {
 }
 
 /// All of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scenario {
     /// Decides what is random.
     pub seed: u64,
     /// The hosts.
     pub hosts: Vec<HostSpec>,
-    /// The queue pairs.
+    /// Shared receive queues.
+    pub srqs: Vec<SharedReceives>,
+    /// Queue pairs that are connected.
     pub flows: Vec<Flow>,
+    /// Those of UD.
+    pub endpoints: Vec<Endpoint>,
     /// What the network does.
     pub impairments: Impairments,
     /// What becomes of certain packets. Each of them has to be sent.
@@ -315,127 +529,39 @@ pub struct Scenario {
     pub bounds: Vec<Bound>,
 }
 
-/// What random scenarios are like.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Flows at most.
-    pub flows: usize,
-    /// Work requests of a direction at most.
-    pub ops: usize,
-    /// Bytes of a work request at most.
-    pub largest: u32,
-    /// The sum of all probabilities of harm at most.
-    pub harm: f64,
-}
-
-impl Default for Shape {
-    fn default() -> Shape {
-        Shape {
-            flows: 6,
-            ops: 60,
-            largest: 20_000,
-            harm: 0.2,
-        }
+impl Direction {
+    /// Bytes of its longest operation; memory for any has some.
+    pub(crate) fn largest(&self) -> usize {
+        let lens = self.ops.iter().map(|op| op.len as usize);
+        lens.max().unwrap_or(0).max(64)
     }
 }
 
 impl Scenario {
-    /// The random one of this seed.
-    pub fn random(seed: u64, shape: &Shape) -> Scenario {
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let hosts: Vec<HostSpec> = (0..rng.usize(1..=4))
-            .map(|at| HostSpec {
-                polls: rng.bool(),
-                wake: [0, 2_000, 20_000][rng.usize(..3)],
-                send_queue: [8, 100, usize::MAX, usize::MAX][rng.usize(..4)],
-                ..HostSpec::new(["a", "b", "c", "d"][at], [10, 0, 0, 1 + at as u8].into())
-            })
-            .collect();
-        let harm = match rng.u8(..5) {
-            0 => 0.0,
-            1 => shape.harm * rng.f64(),
-            _ => shape.harm * (0.7 + 0.3 * rng.f64()),
-        };
-        let mut parts = [rng.f64(), rng.f64(), rng.f64()];
-        let whole: f64 = parts.iter().sum();
-        // Numbers that a person can read.
-        let rounded = |part: f64| (part * 1000.0).floor() / 1000.0;
-        parts
-            .iter_mut()
-            .for_each(|part| *part = rounded(*part * harm / whole));
-        let [loss, corrupt, reorder] = parts;
-        let least = rng.u64(200..5_000);
-        let impairments = Impairments {
-            loss,
-            corrupt,
-            reorder,
-            duplicate: rounded(harm * rng.f64() / 4.0),
-            delay: (least, least + [0, 100, 20_000][rng.usize(..3)]),
-            detour: [5_000, 50_000, 2_000_000][rng.usize(..3)],
-            harm_per_psn: Some(3),
-        };
-        let count = rng.usize(1..=shape.flows.max(1));
-        let flows = (0..count)
-            .map(|_| random_flow(&mut rng, hosts.len(), shape))
-            .collect();
-        Scenario {
-            seed,
-            hosts,
-            flows,
-            impairments,
-            fates: Vec::new(),
-            bounds: Vec::new(),
-        }
-    }
-}
-
-fn random_flow(rng: &mut fastrand::Rng, hosts: usize, shape: &Shape) -> Flow {
-    let service = match rng.u8(..5) {
-        0 => Service::Uc,
-        _ => Service::Rc,
-    };
-    let mtu = PathMtu::ALL[rng.usize(..PathMtu::ALL.len())];
-    let psn = |rng: &mut fastrand::Rng| match rng.u8(..3) {
-        0 => 0,
-        // Wraps soon.
-        1 => 0xff_ffff - rng.u32(..64),
-        _ => rng.u32(..1 << 24),
-    };
-    let psns = [psn(rng), psn(rng)];
-    let mut direction = || {
-        let ops = (0..rng.usize(..=shape.ops)).map(|_| {
-            let kind = match service {
-                Service::Rc => Kind::ALL[rng.usize(..Kind::ALL.len())],
-                Service::Uc => [Kind::Send, Kind::SendImm][rng.usize(..2)],
-            };
-            let len = match rng.u8(..8) {
-                _ if kind.is_atomic() => 8,
-                0 => 0,
-                1..=3 => rng.u32(1..=64),
-                4..=6 => (mtu.bytes() as u32 * rng.u32(1..=4) + rng.u32(..3)).saturating_sub(1),
-                _ => rng.u32(..=shape.largest),
-            };
-            Op {
-                after: [0, 0, 0, 1_000, 100_000][rng.usize(..5)],
-                signaled: rng.bool(),
-                fence: rng.u8(..10) == 0,
-                ..Op::new(kind, len.min(shape.largest.max(8)))
-            }
+    /// Bytes of each receive of a shared receive queue: what the longest message to any of its
+    /// users needs.
+    pub(crate) fn shared_room(&self, srq: usize) -> usize {
+        let flows = self.flows.iter().flat_map(|flow| {
+            let ends = (0..2).filter(|end| flow.srqs[*end] == Some(srq));
+            ends.map(|end| flow.directions[1 - end].largest())
         });
-        Direction { ops: ops.collect() }
-    };
-    let directions = [direction(), direction()];
-    Flow {
-        service,
-        hosts: [rng.usize(..hosts), rng.usize(..hosts)],
-        mtu,
-        depth: rng.u32(2..=32),
-        receives: rng.u32(1..=16),
-        late: [0, 0, 300_000][rng.usize(..3)],
-        timeout: rng.u8(10..=14),
-        retry: 7,
-        rnr_retry: 7,
-        psns,
-        directions,
+        let endpoints = self.endpoints.iter().filter(|e| e.srq == Some(srq));
+        let endpoints = endpoints.map(|endpoint| self.receive_room(endpoint));
+        flows.chain(endpoints).max().unwrap_or(64)
+    }
+
+    /// Bytes that a receive of an endpoint has, those of the GRH included.
+    pub(crate) fn receive_room(&self, endpoint: &Endpoint) -> usize {
+        let all = self.endpoints.iter().flat_map(|from| &from.datagrams);
+        let to_this = all.filter(|datagram| match datagram.to {
+            To::Endpoint(to) => self
+                .endpoints
+                .get(to)
+                .is_some_and(|to| to.name == endpoint.name),
+            To::Group(group) => endpoint.groups.contains(&group),
+        });
+        let longest = to_this.map(|datagram| datagram.len).max();
+        let usual = rnic_wire::UdPrefix::LEN as u32 + longest.unwrap_or(0).max(64);
+        endpoint.room.unwrap_or(usual) as usize
     }
 }

@@ -5,17 +5,17 @@
 //! | --- | --- |
 //! | `script` | the words, which both directions share |
 //! | `words` | one line, word by word; numbers and times with their limits |
-//! | `parse` | from text |
-//! | `print` | to text |
+//! | `parse` | from text; `parse/datagrams`: the lines of UD |
+//! | `print` | to text; `print/datagrams`: the lines of UD |
 
 mod parse;
 mod print;
 mod words;
 
-use rnic_nic::Status;
+use rnic_nic::{MwType, Status};
 use rnic_wire::Operation;
 
-use crate::scenario::{Flow, Impairments, Kind, Measure, Relation, Service};
+use crate::scenario::{Flow, Grant, Impairments, Kind, Measure, Relation, Service};
 
 pub use parse::{Error, parse};
 pub use print::print;
@@ -39,10 +39,12 @@ fn meaning<T: Copy>(table: Table<T>, word: &str) -> Option<T> {
 }
 
 /// What a line begins with that is not about an end of a flow. No host has such a name.
-const LINES: [&str; 9] = [
+const LINES: [&str; 11] = [
     "seed",
     "network",
     "host",
+    "srq",
+    "ud",
     "flow",
     "expect",
     "drop",
@@ -61,6 +63,17 @@ const KINDS: Table<Kind> = &[
     ("read", Kind::Read),
     ("fetch_add", Kind::FetchAdd),
     ("cmp_swap", Kind::CompareSwap),
+    ("bind", Kind::Bind),
+    ("unbind", Kind::Unbind),
+    ("send_inv", Kind::SendInvalidate),
+];
+
+const WINDOW_TYPES: Table<MwType> = &[("type1", MwType::Type1), ("type2", MwType::Type2)];
+
+const GRANTS: Table<Grant> = &[
+    ("write", Grant::Write),
+    ("read", Grant::Read),
+    ("atomic", Grant::Atomic),
 ];
 
 /// The names that the packet scripts of `rnic-transport` use.
@@ -92,6 +105,8 @@ const OPERATIONS: Table<Operation> = &[
     ("SEND_LAST_IMM", Operation::SendLastImm),
     ("SEND_ONLY", Operation::SendOnly),
     ("SEND_ONLY_IMM", Operation::SendOnlyImm),
+    ("SEND_LAST_INV", Operation::SendLastInvalidate),
+    ("SEND_ONLY_INV", Operation::SendOnlyInvalidate),
     ("WRITE_FIRST", Operation::WriteFirst),
     ("WRITE_MIDDLE", Operation::WriteMiddle),
     ("WRITE_LAST", Operation::WriteLast),
@@ -118,6 +133,9 @@ const MEASURES: Table<Measure> = &[
     ("sequence_naks", Measure::SequenceNaks),
     ("duplicates", Measure::Duplicates),
     ("received", Measure::Received),
+    ("dropped", Measure::Dropped),
+    ("qkey_violations", Measure::QkeyViolations),
+    ("limit_events", Measure::LimitEvents),
 ];
 
 const RELATIONS: Table<Relation> = &[
@@ -176,6 +194,9 @@ const CHANCES: Table<Chance> = &[
     ("duplicate", |i| &mut i.duplicate),
     ("reorder", |i| &mut i.reorder),
 ];
+
+/// No shared receive queue.
+const NONE: &str = "-";
 
 /// Units of time, the largest first, ns.
 const UNITS: [(&str, u64); 4] = [

@@ -7,7 +7,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::scenario::{Direction, Fate, Flow, HostSpec, Impairments, Marked, Op, Scenario};
+use crate::scenario::{
+    Datagram, Direction, Endpoint, Fate, Flow, HostSpec, Impairments, Kind, Marked, Op, Scenario,
+    To,
+};
 use crate::world::{Outcome, run};
 
 /// Random harm becomes a list if it is no longer.
@@ -115,10 +118,20 @@ impl Search {
 
     fn flows(&mut self) {
         self.fewer(|scenario| &mut scenario.flows);
+        for at in (0..self.best.endpoints.len()).rev() {
+            self.try_with(|candidate| without_endpoint(candidate, at));
+        }
+        for at in (0..self.best.srqs.len()).rev() {
+            self.try_with(|candidate| without_srq(candidate, at));
+        }
         for host in (0..self.best.hosts.len()).rev() {
             let mut flows = self.best.flows.iter();
             let mut fates = self.best.fates.iter();
+            let mut endpoints = self.best.endpoints.iter();
+            let mut srqs = self.best.srqs.iter();
             let is_used = flows.any(|flow| flow.hosts.contains(&host))
+                || endpoints.any(|endpoint| endpoint.host == host)
+                || srqs.any(|srq| srq.host == host)
                 || fates.any(|marked| [marked.from, marked.to].contains(&host));
             // A scenario without a host is none.
             if !is_used && self.best.hosts.len() > 1 {
@@ -130,8 +143,16 @@ impl Search {
     fn ops(&mut self) {
         for flow in 0..self.best.flows.len() {
             for end in 0..2 {
+                self.try_with(|scenario| {
+                    let direction = &mut scenario.flows[flow].directions[end];
+                    direction.without_windows();
+                });
                 self.fewer(|scenario| &mut scenario.flows[flow].directions[end].ops);
             }
+        }
+        for at in 0..self.best.endpoints.len() {
+            self.fewer(|scenario| &mut scenario.endpoints[at].datagrams);
+            self.fewer(|scenario| &mut scenario.endpoints[at].groups);
         }
     }
 
@@ -204,6 +225,18 @@ impl Search {
             });
         });
         while self.try_with(|candidate| each_op(candidate, |op| op.len = shorter(op))) {}
+        for at in 0..self.best.endpoints.len() {
+            self.plain_endpoint(at);
+        }
+        for at in 0..self.best.srqs.len() {
+            self.try_with(|candidate| candidate.srqs[at].limit = 0);
+            self.try_with(|candidate| candidate.srqs[at].late = 0);
+            while self.try_with(|candidate| {
+                let srq = &mut candidate.srqs[at];
+                halved(&mut srq.receives);
+                srq.limit = srq.limit.min(srq.receives);
+            }) {}
+        }
         for host in 0..self.best.hosts.len() {
             self.try_with(|candidate| candidate.hosts[host].polls = false);
             self.try_with(|candidate| candidate.hosts[host].wake = 0);
@@ -224,6 +257,37 @@ impl Search {
         }
     }
 
+    fn plain_endpoint(&mut self, at: usize) {
+        let endpoint = &self.best.endpoints[at];
+        let usual = Endpoint::new(&endpoint.name, endpoint.host);
+        self.try_with(|candidate| {
+            let endpoint = &mut candidate.endpoints[at];
+            *endpoint = Endpoint {
+                groups: std::mem::take(&mut endpoint.groups),
+                datagrams: std::mem::take(&mut endpoint.datagrams),
+                ..usual.clone()
+            };
+        });
+        self.try_with(|candidate| candidate.endpoints[at].srq = None);
+        self.try_with(|candidate| candidate.endpoints[at].depth = usual.depth);
+        self.try_with(|candidate| candidate.endpoints[at].receives = usual.receives);
+        self.try_with(|candidate| candidate.endpoints[at].qkey = usual.qkey);
+        self.try_with(|candidate| candidate.endpoints[at].psn = 0);
+        self.try_with(|candidate| candidate.endpoints[at].late = 0);
+        self.halve(0, |candidate| Some(&mut candidate.endpoints[at].late));
+        for nth in 0..self.best.endpoints[at].datagrams.len() {
+            let plain = |change: fn(&mut Datagram)| {
+                move |candidate: &mut Scenario| change(&mut candidate.endpoints[at].datagrams[nth])
+            };
+            self.try_with(plain(|datagram| datagram.after = 0));
+            self.try_with(plain(|datagram| datagram.signaled = true));
+            self.try_with(plain(|datagram| datagram.imm = false));
+            self.try_with(plain(|datagram| datagram.qkey = None));
+            self.try_with(plain(|datagram| datagram.len = 0));
+            while self.try_with(plain(|datagram| datagram.len /= 2)) {}
+        }
+    }
+
     fn plain_flow(&mut self, at: usize) {
         let flow = &self.best.flows[at];
         let usual = Flow::new(flow.service, flow.hosts);
@@ -241,6 +305,9 @@ impl Search {
         self.try_with(|candidate| candidate.flows[at].timeout = usual.timeout);
         self.try_with(|candidate| candidate.flows[at].mtu = usual.mtu);
         self.try_with(|candidate| candidate.flows[at].psns = [0, 0]);
+        for end in 0..2 {
+            self.try_with(|candidate| candidate.flows[at].srqs[end] = None);
+        }
         self.halve(0, |candidate| Some(&mut candidate.flows[at].late));
         // What is not usual has a word in the script, and is as small as it can be.
         if self.best.flows[at].depth != usual.depth {
@@ -290,10 +357,54 @@ fn each_op(scenario: &mut Scenario, mut change: impl FnMut(&mut Op)) {
     }
 }
 
+impl Direction {
+    /// What goes through windows goes directly, and nothing else is done with them.
+    fn without_windows(&mut self) {
+        self.windows.clear();
+        let is_about_one = |op: &Op| op.kind.is_asked() || op.kind == Kind::SendInvalidate;
+        self.ops.retain(|op| !is_about_one(op));
+        self.ops.iter_mut().for_each(|op| op.window = None);
+    }
+}
+
+/// Without a queue pair of UD, and without what is sent to it.
+fn without_endpoint(scenario: &mut Scenario, gone: usize) {
+    scenario.endpoints.remove(gone);
+    for endpoint in &mut scenario.endpoints {
+        let datagrams = &mut endpoint.datagrams;
+        datagrams.retain(|datagram| datagram.to != To::Endpoint(gone));
+        for datagram in datagrams {
+            if let To::Endpoint(to) = &mut datagram.to {
+                *to -= usize::from(*to > gone);
+            }
+        }
+    }
+}
+
+/// Without a shared receive queue: its queue pairs have receives of their own.
+fn without_srq(scenario: &mut Scenario, gone: usize) {
+    scenario.srqs.remove(gone);
+    let of_flows = scenario.flows.iter_mut().flat_map(|flow| &mut flow.srqs);
+    let of_endpoints = scenario
+        .endpoints
+        .iter_mut()
+        .map(|endpoint| &mut endpoint.srq);
+    for srq in of_flows.chain(of_endpoints) {
+        *srq = srq.filter(|at| *at != gone);
+        *srq = srq.map(|at| at - usize::from(at > gone));
+    }
+}
+
 /// Those behind a host that is gone move up.
 fn without_host(scenario: &mut Scenario, gone: usize) {
     scenario.hosts.remove(gone);
     let move_up = |host: &mut usize| *host -= usize::from(*host > gone);
+    for endpoint in &mut scenario.endpoints {
+        move_up(&mut endpoint.host);
+    }
+    for srq in &mut scenario.srqs {
+        move_up(&mut srq.host);
+    }
     for flow in &mut scenario.flows {
         flow.hosts.iter_mut().for_each(move_up);
     }

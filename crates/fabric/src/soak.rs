@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rnic_fabric::{Scenario, Shape, run, script, shrink};
+use rnic_fabric::{ConnectionShape, NetworkCounters, Scenario, Shape};
+use rnic_fabric::{connections, run, script, shrink};
 
 /// Long scenarios: to set one up takes as long as some hundred packets.
 pub const SHAPE: Shape = Shape {
@@ -72,8 +73,45 @@ impl Progress {
     }
 }
 
+/// Plays the scenario of a seed.
+pub type Play = fn(u64) -> Played;
+
+/// How it went.
+pub struct Played {
+    network: NetworkCounters,
+    /// Why it failed, and what to look at then.
+    failed: Option<(String, String)>,
+}
+
+/// The random scenario of a seed.
+pub fn scenario(seed: u64) -> Played {
+    let scenario = Scenario::random(seed, &SHAPE);
+    let outcome = run(&scenario);
+    let failed = outcome.failure.as_ref().map(|failure| {
+        let smallest = shrink(&scenario, 5_000).0;
+        (failure.to_string(), script::print(&smallest))
+    });
+    Played {
+        network: outcome.network,
+        failed,
+    }
+}
+
+/// The random connections of a seed.
+pub fn connections_of(seed: u64) -> Played {
+    let outcome = connections(seed, &ConnectionShape::default());
+    let failed = outcome.failure.as_ref().map(|failure| {
+        let look = format!("cargo run -p rnic-fabric -- connections {seed}");
+        (failure.to_string(), look)
+    });
+    Played {
+        network: outcome.network,
+        failed,
+    }
+}
+
 /// Plays until so many packets were sent. True: nothing has failed.
-pub fn soak(packets: u64, file: &Path, jobs: Option<usize>) -> Result<bool, String> {
+pub fn soak(play: Play, packets: u64, file: &Path, jobs: Option<usize>) -> Result<bool, String> {
     let progress = Mutex::new(Progress::read(file)?);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let jobs = jobs.unwrap_or(cores).max(1);
@@ -88,7 +126,7 @@ pub fn soak(packets: u64, file: &Path, jobs: Option<usize>) -> Result<bool, Stri
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs)
-            .map(|_| scope.spawn(|| work(packets, &progress)))
+            .map(|_| scope.spawn(|| work(play, packets, &progress)))
             .collect();
         let mut written = Instant::now();
         while !workers.iter().all(|worker| worker.is_finished()) {
@@ -118,7 +156,7 @@ pub fn soak(packets: u64, file: &Path, jobs: Option<usize>) -> Result<bool, Stri
     Ok(progress.failed.is_empty())
 }
 
-fn work(packets: u64, progress: &Mutex<Progress>) {
+fn work(play: Play, packets: u64, progress: &Mutex<Progress>) {
     loop {
         let seed = {
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,18 +168,16 @@ fn work(packets: u64, progress: &Mutex<Progress>) {
             progress.under_way.insert(seed);
             seed
         };
-        let scenario = Scenario::random(seed, &SHAPE);
-        let outcome = run(&scenario);
-        if let Some(failure) = &outcome.failure {
-            println!("seed {seed}: {failure}");
-            println!("{}", script::print(&shrink(&scenario, 5_000).0));
+        let played = play(seed);
+        if let Some((failure, look)) = &played.failed {
+            println!("seed {seed}: {failure}\n{look}");
         }
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.under_way.remove(&seed);
-        progress.packets += outcome.network.sent;
-        progress.harmed += outcome.network.harmed();
-        if let Some(failure) = outcome.failure {
-            progress.failed.push((seed, failure.to_string()));
+        progress.packets += played.network.sent;
+        progress.harmed += played.network.harmed();
+        if let Some((failure, _)) = played.failed {
+            progress.failed.push((seed, failure));
         }
     }
 }

@@ -2,15 +2,19 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::rc::Rc;
 
-use rnic_nic::{Context, Frame, Gid, Host, LinkCounters, SimulatedDevice, SimulatedHost};
-use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
+use rnic_nic::{AsyncEvent, Context, Counters, Cq, Frame, Gid, Host, LinkCounters, Srq};
+use rnic_nic::{SimulatedDevice, SimulatedHost, SimulatedPort, SimulatedPortConfig, Wire};
 
+use crate::datagrams::{self, Everybody};
 use crate::digest::Digest;
+use crate::flow::{Side, Way};
 use crate::network::{Network, NetworkCounters};
-use crate::program::Side;
 use crate::scenario::{Fate, HostSpec, Marked, Measure, Scenario};
 use crate::script;
+use crate::shared_receives::{Pool, User};
 
 /// The time at first, ns.
 const BEGIN: u64 = 1_000_000_000;
@@ -79,6 +83,8 @@ struct Machine {
     device: SimulatedDevice,
     wire: Wire,
     sides: Vec<usize>,
+    endpoints: Vec<usize>,
+    pools: Vec<usize>,
     /// When the device runs next, as far as an event says so.
     run_at: Option<u64>,
     look_at: Option<u64>,
@@ -105,6 +111,10 @@ struct World {
     under_way: UnderWay,
     // Queue pairs and regions go before the devices.
     sides: Vec<Side>,
+    endpoints: Vec<datagrams::Program>,
+    pools: Vec<Pool>,
+    contexts: Vec<Context>,
+    everybody: Rc<Everybody>,
     machines: Vec<Machine>,
     network: Network,
     digest: Digest,
@@ -167,12 +177,7 @@ pub fn run(scenario: &Scenario) -> Outcome {
             .as_chunks_mut::<2>()
             .0
             .iter_mut()
-            .map(|[a, b]| {
-                [
-                    std::mem::take(&mut a.latencies),
-                    std::mem::take(&mut b.latencies),
-                ]
-            })
+            .map(|sides| sides.each_mut().map(Side::take_latencies))
             .collect(),
         links: world
             .machines
@@ -180,6 +185,16 @@ pub fn run(scenario: &Scenario) -> Outcome {
             .map(|machine| machine.device.counters().0)
             .collect(),
     }
+}
+
+/// The queues of a shared receive queue, if one is meant.
+fn shared(pools: &[Pool], srq: Option<usize>) -> Result<Option<(Srq, Cq)>, String> {
+    let Some(srq) = srq else {
+        return Ok(None);
+    };
+    let pool = pools.get(srq);
+    let pool = pool.ok_or_else(|| format!("there is no shared receive queue {srq}"))?;
+    Ok(Some(pool.queues()))
 }
 
 impl World {
@@ -208,6 +223,8 @@ impl World {
                 device,
                 wire,
                 sides: Vec::new(),
+                endpoints: Vec::new(),
+                pools: Vec::new(),
                 run_at: None,
                 look_at: None,
                 tick_at: None,
@@ -222,21 +239,54 @@ impl World {
                 .fates
                 .iter()
                 .all(|marked| matches!(marked.fate, Fate::Drop | Fate::Corrupt));
+        let mut pools = Vec::new();
+        for (at, spec) in scenario.srqs.iter().enumerate() {
+            let Some(context) = contexts.get(spec.host) else {
+                return Err(format!("{}: there is no host {}", spec.name, spec.host));
+            };
+            machines[spec.host].pools.push(at);
+            pools.push(Pool::new(scenario, at, context)?);
+        }
         let mut sides: Vec<Side> = Vec::new();
         for (at, flow) in scenario.flows.iter().enumerate() {
+            let [first, second] = flow.directions.each_ref().map(Way::new);
+            let of_this = |why: String| format!("flow {at}: {why}");
+            let ways = [first.map_err(of_this)?, second.map_err(of_this)?];
             for end in 0..2 {
                 let Some(context) = contexts.get(flow.hosts[end]) else {
                     return Err(format!("flow {at}: there is no host {}", flow.hosts[end]));
                 };
                 let seed = scenario.seed ^ ((2 * at + end) as u64) << 32;
                 machines[flow.hosts[end]].sides.push(sides.len());
-                sides.push(Side::new(at, end, flow, context, (seed, in_order))?);
+                let queues = shared(&pools, flow.srqs[end])?;
+                let with = (context, queues);
+                let side = Side::new((at, end), (flow, &ways), with, (seed, in_order))?;
+                if let Some(pool) = flow.srqs[end] {
+                    pools[pool].add(side.reachable().0, User::Side(sides.len()));
+                }
+                sides.push(side);
             }
             let [a, b] = [2 * at, 2 * at + 1];
-            let reachable = [sides[a].reachable(), sides[b].reachable()];
+            let [of_a, of_b] = [sides[a].reachable(), sides[b].reachable()];
             let gid = |end: usize| Gid::from(scenario.hosts[flow.hosts[end]].address);
-            sides[a].connect(flow, reachable[1], gid(1))?;
-            sides[b].connect(flow, reachable[0], gid(0))?;
+            sides[a].connect(flow, of_b, gid(1))?;
+            sides[b].connect(flow, of_a, gid(0))?;
+        }
+        let everybody = Rc::new(Everybody::new(scenario, in_order)?);
+        let mut endpoints = Vec::new();
+        for (at, spec) in scenario.endpoints.iter().enumerate() {
+            let room = scenario.receive_room(spec);
+            let seed = scenario.seed ^ (at as u64) << 32 ^ 0x7564;
+            machines[spec.host].endpoints.push(at);
+            let with = (&contexts[spec.host], shared(&pools, spec.srq)?);
+            let program = datagrams::Program::new((at, room), &everybody, with, seed)?;
+            if let Some(pool) = spec.srq {
+                pools[pool].add(program.qpn(), User::Endpoint(at));
+            }
+            endpoints.push(program);
+        }
+        for endpoint in &mut endpoints {
+            endpoint.get_ready()?;
         }
         Ok(World {
             now: BEGIN,
@@ -244,6 +294,10 @@ impl World {
             sequence: 0,
             under_way: UnderWay::default(),
             sides,
+            endpoints,
+            pools,
+            contexts,
+            everybody,
             machines,
             network: Network::new(scenario),
             digest: Digest::new(),
@@ -279,12 +333,14 @@ impl World {
                 return Err("time stands still: events go on and on at one moment".to_owned());
             }
             let arrives = matches!(event, Event::Arrive(..));
-            if self.done_at.is_some()
-                && !arrives
-                && at > self.arrived_at + settles
-                && self.under_way.is_empty()
-            {
-                break;
+            if self.done_at.is_some() && !arrives && self.under_way.is_empty() {
+                // What waits for a receive is taken in later.
+                if self.has_waiting() {
+                    self.arrived_at = at;
+                }
+                if at > self.arrived_at + settles {
+                    break;
+                }
             }
             self.now = self.now.max(at);
             if self.now > end {
@@ -298,10 +354,37 @@ impl World {
         if self.done_at.is_none() {
             return Err(self.stuck());
         }
-        for side in &self.sides {
+        for (at, side) in self.sides.iter().enumerate() {
             side.check_memory()?;
+            side.check_peer(&self.sides[at ^ 1])?;
         }
-        Ok(())
+        for pool in &self.pools {
+            pool.check_memory()?;
+        }
+        let mut repeated = 0;
+        for endpoint in &self.endpoints {
+            repeated += endpoint.check_end()?;
+        }
+        // A copy that comes to a host comes to each of its queue pairs that are in the group.
+        let each = self.machines.iter().map(|machine| machine.endpoints.len());
+        let due = self.network.counters.duplicated * each.max().unwrap_or(0) as u64;
+        match repeated <= due {
+            true => Ok(()),
+            false => Err(format!(
+                "{repeated} datagrams came again, and the network repeated {due} at most"
+            )),
+        }
+    }
+
+    /// Packets came that a device has not taken in.
+    fn has_waiting(&self) -> bool {
+        let mut machines = self.machines.iter();
+        machines.any(|machine| machine.wire.waiting() > 0)
+    }
+
+    fn is_done(&self) -> bool {
+        self.sides.iter().all(Side::is_done)
+            && self.endpoints.iter().all(datagrams::Program::is_done)
     }
 
     /// What the scenario says about the end.
@@ -326,23 +409,36 @@ impl World {
     }
 
     fn count(&self, measure: Measure) -> u64 {
-        let sum = |of: fn(&Side) -> u64| self.sides.iter().map(of).sum();
+        let counters = self.sides.iter().map(Side::counters);
+        let counters = counters.chain(self.endpoints.iter().map(|endpoint| endpoint.counters()));
+        let sum = |of: fn(&Counters) -> u64| counters.map(|counted| of(&counted)).sum();
         match measure {
             Measure::Time => self.done_at.unwrap_or(self.now) - BEGIN,
             Measure::Packets => self.network.counters.sent,
-            Measure::Retransmissions => sum(|side| side.counters().retransmitted_packets),
-            Measure::Timeouts => sum(|side| side.counters().timeouts),
-            Measure::RnrNaks => sum(|side| side.counters().rnr_naks_sent),
-            Measure::SequenceNaks => sum(|side| side.counters().sequence_naks_sent),
-            Measure::Duplicates => sum(|side| side.counters().duplicates_received),
-            Measure::Received => sum(|side| side.received() as u64),
+            Measure::Retransmissions => sum(|counted| counted.retransmitted_packets),
+            Measure::Timeouts => sum(|counted| counted.timeouts),
+            Measure::RnrNaks => sum(|counted| counted.rnr_naks_sent),
+            Measure::SequenceNaks => sum(|counted| counted.sequence_naks_sent),
+            Measure::Duplicates => sum(|counted| counted.duplicates_received),
+            Measure::Dropped => sum(|counted| counted.messages_dropped),
+            Measure::QkeyViolations => sum(|counted| counted.qkey_violations),
+            Measure::Received => {
+                let by_flows: usize = self.sides.iter().map(Side::received).sum();
+                let datagrams = self.endpoints.iter().map(|endpoint| endpoint.received());
+                by_flows as u64 + datagrams.sum::<u64>()
+            }
+            Measure::LimitEvents => self.pools.iter().map(|pool| pool.events).sum(),
         }
     }
 
     /// Nothing is due, or nothing comes of it.
     fn stuck(&self) -> String {
         let waits = self.sides.iter().filter(|side| !side.is_done());
-        let waits: Vec<String> = waits.map(Side::waits_for).collect();
+        let endpoints = self.endpoints.iter().filter(|endpoint| !endpoint.is_done());
+        let waits = waits
+            .map(Side::waits_for)
+            .chain(endpoints.map(|endpoint| endpoint.waits_for()));
+        let waits: Vec<String> = waits.collect();
         format!("everybody waits: {}", waits.join("; "))
     }
 
@@ -354,9 +450,18 @@ impl World {
                 };
                 self.digest.word(self.now);
                 self.digest.bytes(&frame.bytes);
+                let (dst, qpn) = (frame.dst.ip(), frame.dest_qpn());
                 let machine = &mut self.machines[host];
-                machine.wire.arrive(frame);
                 machine.pause = POLL.0;
+                if machine.wire.arrive(frame)
+                    && !machine.endpoints.is_empty()
+                    && let Some(dst) = dst
+                {
+                    for at in self.everybody.recipients(host, (dst, qpn)) {
+                        self.endpoints[at].arrived += 1;
+                    }
+                }
+                let machine = &self.machines[host];
                 match machine.spec.polls {
                     true => self.look_soon(host, self.now),
                     false => {
@@ -412,7 +517,7 @@ impl World {
         match (polls, next) {
             (false, Some(at)) => self.run_at(host, at.max(self.now)),
             // The background thread looks once in a tick, or when a timer is due.
-            (true, at) if self.done_at.is_none() => {
+            (true, at) if self.done_at.is_none() || self.machines[host].wire.waiting() > 0 => {
                 let tick = self.now + TICK;
                 let at = at.map_or(tick, |at| at.max(self.now + 1).min(tick));
                 self.tick_at(host, at);
@@ -423,18 +528,31 @@ impl World {
 
     fn program_looks(&mut self, host: usize) -> Result<(), String> {
         self.machines[host].device.host().set_time(self.now);
+        let had_waiting = self.done_at.is_some() && self.machines[host].wire.waiting() > 0;
         let (mut again, mut found) = (None, false);
         let waiting = self.machines[host].wire.waiting();
+        if !self.machines[host].pools.is_empty() {
+            (again, found) = self.shared_receives(host)?;
+        }
         for at in 0..self.machines[host].sides.len() {
             let side = self.machines[host].sides[at];
             let (next, some) = self.sides[side].look(self.now, &mut self.digest)?;
+            self.talk(side)?;
+            found |= some;
+            again = again.into_iter().chain(next).min();
+        }
+        for at in 0..self.machines[host].endpoints.len() {
+            let endpoint = self.machines[host].endpoints[at];
+            let (next, some) = self.endpoints[endpoint].look(self.now, &mut self.digest)?;
             found |= some;
             again = again.into_iter().chain(next).min();
         }
         self.machines[host].has_taken(self.now, waiting);
         self.carry(host);
-        if self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
+        if self.done_at.is_none() && self.is_done() {
             self.done_at = Some(self.now);
+            // Who polls does so for as long as something waits there, and once more.
+            (0..self.machines.len()).for_each(|host| self.look_soon(host, self.now));
         }
         if !self.machines[host].spec.polls {
             // Who left work in the engine wakes the background thread.
@@ -445,9 +563,21 @@ impl World {
         if let Some(at) = again {
             self.look_soon(host, at.max(self.now));
         }
+        if self.machines[host].spec.polls {
+            self.poll_again(host, found, had_waiting);
+        }
+        Ok(())
+    }
+
+    /// Programs poll until the last of them is done: a peer may need what they drive. What came
+    /// since is taken in too, and then looked at, since one poll takes in what is another's.
+    fn poll_again(&mut self, host: usize, found: bool, had_waiting: bool) {
         let machine = &mut self.machines[host];
-        // Programs poll until the last of them is done: a peer may need what they drive.
-        if machine.spec.polls && self.done_at.is_none() {
+        let has_waiting = self.done_at.is_some() && machine.wire.waiting() > 0;
+        if had_waiting && !has_waiting {
+            return self.look_soon(host, self.now);
+        }
+        if self.done_at.is_none() || has_waiting {
             machine.pause = match found {
                 true => POLL.0,
                 false => (2 * machine.pause).min(POLL.1),
@@ -455,7 +585,62 @@ impl World {
             let at = self.now + machine.pause;
             self.look_soon(host, at);
         }
+    }
+
+    /// What the program at an end has to say to that at the other end of its flow.
+    fn talk(&mut self, side: usize) -> Result<(), String> {
+        let other = side ^ 1;
+        let (ask, answer) = (self.sides[side].take_ask(), self.sides[side].take_answer());
+        if ask.is_none() && answer.is_none() {
+            return Ok(());
+        }
+        if let Some(ask) = ask {
+            self.sides[other].serve(ask);
+        }
+        if let Some(answer) = answer {
+            self.sides[other].hear(answer)?;
+        }
+        let mut machines = self.machines.iter();
+        if let Some(host) = machines.position(|machine| machine.sides.contains(&other)) {
+            self.look_soon(host, self.now);
+        }
         Ok(())
+    }
+
+    /// The look of programs at the shared receive queues of a host.
+    fn shared_receives(&mut self, host: usize) -> Result<(Option<u64>, bool), String> {
+        let (mut again, mut found) = (None, false);
+        let World {
+            machines,
+            pools,
+            contexts,
+            sides,
+            endpoints,
+            digest,
+            now,
+            ..
+        } = self;
+        for at in &machines[host].pools {
+            let taken = pools[*at].take(*now, |user, slot, completion, inbox| {
+                digest.word(completion.wr_id ^ *now << 20);
+                digest.word(u64::from(completion.byte_len) << 32 | completion.status as u64);
+                match user {
+                    User::Side(side) => sides[side].check_shared(slot, completion, inbox),
+                    User::Endpoint(at) => endpoints[at].check_shared(slot, completion, inbox),
+                }
+            })?;
+            found |= taken > 0;
+        }
+        while let Some(event) = contexts[host].next_async_event() {
+            if let AsyncEvent::SrqLimit { cookie } = event {
+                pools[cookie as usize].hear_event()?;
+            }
+        }
+        for at in &machines[host].pools {
+            let next = pools[*at].go_on(*now)?;
+            again = again.into_iter().chain(next).min();
+        }
+        Ok((again, found))
     }
 
     fn look_soon(&mut self, host: usize, at: u64) {
@@ -489,6 +674,10 @@ impl World {
     /// What the device has sent goes into the network.
     fn carry(&mut self, host: usize) {
         while let Some(frame) = self.machines[host].wire.take() {
+            if frame.dst.is_multicast() {
+                self.carry_to_group(host, frame);
+                continue;
+            }
             let World {
                 network,
                 events,
@@ -503,5 +692,27 @@ impl World {
                 events.push(Reverse((at, *sequence, event)));
             });
         }
+    }
+
+    #[cold]
+    fn carry_to_group(&mut self, host: usize, frame: Frame) {
+        let (now, group) = (self.now, frame.dst.ip());
+        let members = group.map_or_else(Vec::new, |group| self.members(group));
+        let mut arrivals = Vec::new();
+        let network = &mut self.network;
+        network.send_to_group(now, host, (frame, &members), |to, at, frame| {
+            arrivals.push((to, at, frame));
+        });
+        for (to, at, frame) in arrivals {
+            let event = Event::Arrive(to, self.under_way.put(frame));
+            self.add(at, event);
+        }
+    }
+
+    /// The hosts that have joined a multicast group.
+    fn members(&self, group: IpAddr) -> Vec<usize> {
+        let machines = self.machines.iter().enumerate();
+        let members = machines.filter(|(_, machine)| machine.wire.is_member(group));
+        members.map(|(at, _)| at).collect()
     }
 }

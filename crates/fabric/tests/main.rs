@@ -2,6 +2,7 @@
 
 mod calls;
 mod connections;
+mod oracle;
 mod policies;
 mod script;
 mod shrink;

@@ -5,8 +5,7 @@
 //! three microseconds later.
 
 use rnic_fabric::{
-    Bound, Direction, Flow, HostSpec, Impairments, Kind, Measure, Op, Outcome, Relation, Scenario,
-    Service, run,
+    Bound, Direction, Flow, HostSpec, Kind, Measure, Op, Outcome, Relation, Scenario, Service, run,
 };
 use rnic_nic::PathMtu;
 
@@ -22,17 +21,17 @@ fn hosts(count: usize, polls: bool) -> Vec<HostSpec> {
 
 fn flow(hosts: [usize; 2], ops: Vec<Op>) -> Flow {
     Flow {
-        service: Service::Rc,
-        hosts,
         mtu: PathMtu::M4096,
         depth: 64,
         receives: 64,
-        late: 0,
-        timeout: 14,
-        retry: 7,
-        rnr_retry: 7,
-        psns: [0, 0],
-        directions: [Direction { ops }, Direction::default()],
+        directions: [
+            Direction {
+                ops,
+                ..Direction::default()
+            },
+            Direction::default(),
+        ],
+        ..Flow::new(Service::Rc, hosts)
     }
 }
 
@@ -41,9 +40,7 @@ fn scenario(hosts: Vec<HostSpec>, flows: Vec<Flow>) -> Scenario {
         seed: 1,
         hosts,
         flows,
-        impairments: Impairments::default(),
-        fates: Vec::new(),
-        bounds: Vec::new(),
+        ..Scenario::default()
     }
 }
 

@@ -2,7 +2,9 @@
 //! line.
 
 use rnic_fabric::script::{parse, print};
-use rnic_fabric::{Bound, Fate, Marked, Measure, Op, Relation, Scenario, Shape, run};
+use rnic_fabric::{Bound, Datagram, Fate, Grant, Kind, Marked, Measure, Op, Relation};
+use rnic_fabric::{Scenario, Shape, To, run};
+use rnic_nic::MwType;
 
 /// A random one, with what `Scenario::random` leaves out.
 fn with_everything(seed: u64) -> Scenario {
@@ -70,6 +72,13 @@ fn what_is_printed_reads_as_the_same() {
     }
 }
 
+fn group(datagram: &Datagram) -> std::net::IpAddr {
+    match datagram.to {
+        To::Group(group) => group,
+        To::Endpoint(_) => panic!("it goes to no group"),
+    }
+}
+
 #[test]
 fn everything_is_where_it_belongs() {
     let text = "
@@ -84,6 +93,17 @@ fn everything_is_where_it_belongs() {
           b write_imm 0 fence times 3
         flow rc a a
           a' cmp_swap -> retry_exceeded
+        srq s b receives 3 late 1us limit 2
+        flow rc b c srq s -
+          b window type1 atomic
+          b window type2 read 5..0x10 zero_based
+          b bind 2
+          b read 3 through 2
+          b send_inv 1 through 2
+        ud u b qkey 0x55 joins ff0e::1 depth 2 receives 0 late 2us room 100 psn 9 srq s
+        ud v c
+          u send 10 to v qkey 6 unsignaled after 1us times 2
+          v send_imm 7 to ff0e::1 -> local_length
         drop a a 2..3
         delay b c SEND_ONLY by 3ms
         expect time <= 5ms
@@ -97,9 +117,44 @@ fn everything_is_where_it_belongs() {
     assert_eq!(scenario.impairments.harm_per_psn, Some(3));
     assert_eq!(scenario.hosts[1].receive_buffer, 5000);
     assert_eq!(scenario.hosts[1].send_queue, 8);
-    let [uc, rc] = &scenario.flows[..] else {
-        panic!("two flows")
+    let [uc, rc, with_windows] = &scenario.flows[..] else {
+        panic!("three flows")
     };
+    assert_eq!(with_windows.srqs, [Some(0), None]);
+    let direction = &with_windows.directions[0];
+    let [atomic, read] = direction.windows[..] else {
+        panic!("two windows")
+    };
+    assert_eq!(
+        (atomic.mw_type, atomic.grant),
+        (MwType::Type1, Grant::Atomic)
+    );
+    assert_eq!((read.range, read.zero_based), ((5, 16), true));
+    let windows = direction.ops.iter().map(|op| (op.kind, op.window));
+    let due = [Kind::Bind, Kind::Read, Kind::SendInvalidate].map(|kind| (kind, Some(1)));
+    assert!(windows.eq(due));
+    let srq = &scenario.srqs[0];
+    assert_eq!(
+        (srq.host, srq.receives, srq.late, srq.limit),
+        (1, 3, 1_000, 2)
+    );
+    let [u, v] = &scenario.endpoints[..] else {
+        panic!("two queue pairs of UD")
+    };
+    assert_eq!((u.host, u.qkey, u.depth, u.receives), (1, 0x55, 2, 0));
+    assert_eq!(
+        (u.late, u.room, u.psn, u.srq),
+        (2_000, Some(100), 9, Some(0))
+    );
+    assert_eq!(u.groups, v.datagrams.iter().map(group).collect::<Vec<_>>());
+    let datagram = Datagram {
+        qkey: Some(6),
+        signaled: false,
+        after: 1_000,
+        ..Datagram::new(To::Endpoint(1), 10)
+    };
+    assert_eq!(u.datagrams, [datagram; 2]);
+    assert!(v.datagrams[0].imm && v.datagrams[0].expect == rnic_nic::Status::LocalLengthError);
     assert_eq!(uc.hosts, [1, 2]);
     assert_eq!((uc.depth, uc.receives, uc.late), (1, 2, 1_000_000_000));
     assert_eq!((uc.timeout, uc.retry, uc.rnr_retry), (31, 0, 1));
@@ -113,7 +168,7 @@ fn everything_is_where_it_belongs() {
         second.ops,
         [Op {
             expect: rnic_nic::Status::RetryExceeded,
-            ..Op::new(rnic_fabric::Kind::CompareSwap, 8)
+            ..Op::new(Kind::CompareSwap, 8)
         }]
     );
     assert_eq!(scenario.fates[0].nth, (2, 3));
@@ -159,6 +214,41 @@ fn nonsense_is_refused_with_its_line() {
         ("network speed 3", "the network has no \"speed\""),
         ("flow xrc a b", "the service is \"xrc\", not one of rc, uc"),
         ("flow rc a c", "there is no host \"c\""),
+        (
+            "flow rc a b srq s -",
+            "host a has no shared receive queue \"s\"",
+        ),
+        ("srq a b", "something has the name a already"),
+        ("srq s b receives 3 limit 4", "a limit of 4, and 3 receives"),
+        ("srq s b depth 3", "a shared receive queue has no \"depth\""),
+        (
+            "ud ud a",
+            "\"ud\" is no name for a queue pair: lines begin so",
+        ),
+        (
+            "ud u a joins 10.0.0.2",
+            "\"10.0.0.2\" is no multicast group",
+        ),
+        ("ud u a joins ff0e::1", "ff0e::1 is of another family"),
+        ("ud u a retry 7", "a queue pair of UD has no \"retry\""),
+        (
+            "a window type3 write 0..1",
+            "the window's type is \"type3\"",
+        ),
+        (
+            "a window type1 write 1..1",
+            "\"1..1\" is no range of a window",
+        ),
+        (
+            "a window type1 read 0..9 zero_based",
+            "a window of type1 is not zero_based",
+        ),
+        ("a bind 1", "the window is 1, not from 1 to 0"),
+        (
+            "a send_inv 1",
+            "send_inv goes through a window, and names none",
+        ),
+        ("a send 1 through 1", "an operation has no \"through\""),
         ("flow rc a", "a host is missing"),
         (
             "flow rc a six",

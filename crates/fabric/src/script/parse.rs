@@ -1,23 +1,30 @@
 //! From text to a scenario. What makes no sense is refused with its line and a reason.
 
+mod datagrams;
+
 use std::fmt;
 use std::net::IpAddr;
 
+use rnic_nic::MwType;
 use rnic_wire::PathMtu;
 
 use super::words::{self, Words, no_time, within};
 use super::{
-    AGAIN, CHANCES, KINDS, LINES, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES,
+    AGAIN, CHANCES, GRANTS, KINDS, LINES, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
+    STATUSES, WINDOW_TYPES,
 };
 use super::{ends, meaning};
 use crate::scenario::{
-    Bound, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Scenario, Service,
+    Bound, Fate, Flow, Grant, HostSpec, Impairments, Kind, Marked, Measure, Op, Scenario, Service,
+    SharedReceives, Window,
 };
 
 /// Bytes of a work request at most: what the oracle has different bytes for.
 const LARGEST: u64 = 1 << 19;
 /// Work requests of a direction at most.
 const MOST_OPS: usize = 200_000;
+/// Windows of a direction at most.
+const MOST_WINDOWS: usize = 64;
 /// Bytes that receives of all flows have at most, and READs bring.
 const MOST_MEMORY: u64 = 1 << 30;
 /// Hosts at most, and flows.
@@ -46,15 +53,8 @@ impl std::error::Error for Error {}
 /// # Errors
 /// The first line that makes no sense, and why.
 pub fn parse(text: &str) -> Result<Scenario, Error> {
-    let mut scenario = Scenario {
-        seed: 0,
-        hosts: Vec::new(),
-        flows: Vec::new(),
-        impairments: Impairments::default(),
-        fates: Vec::new(),
-        bounds: Vec::new(),
-    };
-    let mut flows = Vec::new();
+    let mut scenario = Scenario::default();
+    let (mut flows, mut endpoints) = (Vec::new(), Vec::new());
     let mut last = 0;
     for (line, text) in (1..).zip(text.lines()) {
         last = line;
@@ -62,6 +62,7 @@ pub fn parse(text: &str) -> Result<Scenario, Error> {
         let Some(first) = words.next() else { continue };
         one(&mut scenario, first, words).map_err(|why| Error { line, why })?;
         flows.resize(scenario.flows.len(), line);
+        endpoints.resize(scenario.endpoints.len(), line);
     }
     let refused = |line, why: &str| {
         let why = why.to_owned();
@@ -70,9 +71,17 @@ pub fn parse(text: &str) -> Result<Scenario, Error> {
     if scenario.hosts.is_empty() {
         return refused(last.max(1), "the script ends, and has no host");
     }
+    let of_flows = scenario.flows.iter().map(memory).zip(flows);
+    let of_endpoints = scenario.endpoints.iter().map(|endpoint| {
+        let receives = match endpoint.srq {
+            Some(srq) => scenario.srqs[srq].receives,
+            None => endpoint.receives,
+        };
+        scenario.receive_room(endpoint) as u64 * u64::from(receives)
+    });
     let mut bytes = 0;
-    for (flow, line) in scenario.flows.iter().zip(flows) {
-        bytes += memory(flow);
+    for (more, line) in of_flows.chain(of_endpoints.zip(endpoints)) {
+        bytes += more;
         if bytes > MOST_MEMORY {
             return refused(
                 line,
@@ -96,6 +105,16 @@ fn one(scenario: &mut Scenario, first: &str, mut words: Words<'_>) -> Result<(),
             scenario.hosts.push(host);
             Ok(())
         }
+        "srq" => {
+            let srq = srq(scenario, words)?;
+            scenario.srqs.push(srq);
+            Ok(())
+        }
+        "ud" => {
+            let endpoint = datagrams::endpoint(scenario, words)?;
+            scenario.endpoints.push(endpoint);
+            Ok(())
+        }
         "flow" => {
             let flow = flow(scenario, words)?;
             scenario.flows.push(flow);
@@ -111,7 +130,10 @@ fn one(scenario: &mut Scenario, first: &str, mut words: Words<'_>) -> Result<(),
             scenario.fates.push(fate);
             Ok(())
         }
-        end => op(scenario, end, words),
+        name => match datagrams::place(scenario, name) {
+            Some(at) => datagrams::datagram(scenario, at, words),
+            None => op(scenario, name, words),
+        },
     }
 }
 
@@ -145,13 +167,7 @@ fn network(impairments: &mut Impairments, mut words: Words<'_>) -> Result<(), St
 }
 
 fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
-    let name = words.need("the host's name")?;
-    if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        return Err(format!("a host's name is letters and digits, not {name:?}"));
-    }
-    if LINES.contains(&name) {
-        return Err(format!("{name:?} is no name for a host: lines begin so"));
-    }
+    let name = name_of("host", &mut words)?;
     let address = words.need("the host's address")?;
     let address: IpAddr = address
         .parse()
@@ -164,6 +180,7 @@ fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
     if others.any(|host| host.name == name || host.address == address) {
         return Err(format!("there is a host {name} or {address} already"));
     }
+    is_new(scenario, name)?;
     if scenario.hosts.len() == MOST_HOSTS {
         return Err(format!("more than {MOST_HOSTS} hosts"));
     }
@@ -181,6 +198,81 @@ fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
         }
     }
     Ok(host)
+}
+
+/// The name of a host, an endpoint, or a shared receive queue.
+fn name_of<'a>(what: &str, words: &mut Words<'a>) -> Result<&'a str, String> {
+    let name = words.need(&format!("the {what}'s name"))?;
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(format!(
+            "a {what}'s name is letters and digits, not {name:?}"
+        ));
+    }
+    if LINES.contains(&name) {
+        return Err(format!("{name:?} is no name for a {what}: lines begin so"));
+    }
+    Ok(name)
+}
+
+/// Nothing has that name yet.
+fn is_new(scenario: &Scenario, name: &str) -> Result<(), String> {
+    let hosts = scenario.hosts.iter().map(|host| &host.name);
+    let endpoints = scenario.endpoints.iter().map(|endpoint| &endpoint.name);
+    let srqs = scenario.srqs.iter().map(|srq| &srq.name);
+    match hosts
+        .chain(endpoints)
+        .chain(srqs)
+        .any(|known| known == name)
+    {
+        true => Err(format!("something has the name {name} already")),
+        false => Ok(()),
+    }
+}
+
+fn srq(scenario: &Scenario, mut words: Words<'_>) -> Result<SharedReceives, String> {
+    if scenario.srqs.len() == MOST_FLOWS {
+        return Err(format!("more than {MOST_FLOWS} shared receive queues"));
+    }
+    let name = name_of("shared receive queue", &mut words)?;
+    is_new(scenario, name)?;
+    let host = place(scenario, &mut words)?;
+    let mut srq = SharedReceives::new(name, host);
+    while let Some(word) = words.next() {
+        match word {
+            "receives" => srq.receives = words.number("receives", (1, 4096))? as u32,
+            "late" => srq.late = words.time("late")?,
+            "limit" => srq.limit = words.number("limit", (1, 4096))? as u32,
+            other => return Err(format!("a shared receive queue has no {other:?}")),
+        }
+    }
+    match srq.limit > srq.receives {
+        true => Err(format!(
+            "a limit of {}, and {} receives",
+            srq.limit, srq.receives
+        )),
+        false => Ok(srq),
+    }
+}
+
+/// The place of the shared receive queue that is named next, which is of that host, if one is.
+fn srq_of(
+    scenario: &Scenario,
+    host: usize,
+    words: &mut Words<'_>,
+) -> Result<Option<usize>, String> {
+    let name = words.need("a shared receive queue")?;
+    if name == NONE {
+        return Ok(None);
+    }
+    let mut srqs = scenario.srqs.iter();
+    let place = srqs.position(|srq| srq.name == name && srq.host == host);
+    match place {
+        Some(place) => Ok(Some(place)),
+        None => Err(format!(
+            "host {} has no shared receive queue {name:?}",
+            scenario.hosts[host].name
+        )),
+    }
 }
 
 /// The place of the host that is named next.
@@ -219,6 +311,11 @@ fn flow(scenario: &Scenario, mut words: Words<'_>) -> Result<Flow, String> {
                     *psn = words.number("a PSN", (0, 0xff_ffff))? as u32;
                 }
             }
+            "srq" => {
+                for (host, srq) in hosts.into_iter().zip(&mut flow.srqs) {
+                    *srq = srq_of(scenario, host, &mut words)?;
+                }
+            }
             other => return Err(format!("a flow has no {other:?}")),
         }
     }
@@ -237,25 +334,50 @@ fn op(scenario: &mut Scenario, end: &str, mut words: Words<'_>) -> Result<(), St
             "unknown word {end:?}: the ends of this flow are {first} and {second}"
         ));
     };
+    if words
+        .next_if(|word| (word == "window").then_some(()))
+        .is_some()
+    {
+        let (window, windows) = (window(words)?, &mut flow.directions[at].windows);
+        if windows.len() == MOST_WINDOWS {
+            return Err(format!("more than {MOST_WINDOWS} windows of {end}"));
+        }
+        windows.push(window);
+        return match flow.service {
+            Service::Rc => Ok(()),
+            Service::Uc => Err("a window is for RC".to_owned()),
+        };
+    }
+    let windows = flow.directions[at].windows.len();
     let kind = words.one_of("the operation", KINDS)?;
     if flow.service == Service::Uc && (kind == Kind::Read || kind.is_atomic()) {
         return Err("UC has neither READ nor atomics".to_owned());
     }
-    let len = match kind.is_atomic() {
-        true => 8,
-        false => words.number("the length", (0, LARGEST))? as u32,
+    let len = match kind {
+        _ if kind.is_atomic() => 8,
+        Kind::Bind | Kind::Unbind => 0,
+        _ => words.number("the length", (0, LARGEST))? as u32,
     };
     let mut op = Op::new(kind, len);
+    if kind.is_asked() {
+        op.window = Some(window_of(windows, &mut words)?);
+    }
     let mut times = 1;
     while let Some(word) = words.next() {
         match word {
             "unsignaled" => op.signaled = false,
             "fence" => op.fence = true,
+            "through" if !matches!(kind, Kind::Send | Kind::SendImm) && !kind.is_asked() => {
+                op.window = Some(window_of(windows, &mut words)?);
+            }
             "after" => op.after = words.time("after")?,
             "times" => times = words.number("times", (1, MOST_OPS as u64))? as usize,
             "->" => op.expect = words.one_of("the status", STATUSES)?,
             other => return Err(format!("an operation has no {other:?}")),
         }
+    }
+    if kind == Kind::SendInvalidate && op.window.is_none() {
+        return Err("send_inv goes through a window, and names none".to_owned());
     }
     let ops = &mut flow.directions[at].ops;
     if ops.len() + times > MOST_OPS {
@@ -263,6 +385,42 @@ fn op(scenario: &mut Scenario, end: &str, mut words: Words<'_>) -> Result<(), St
     }
     ops.extend(std::iter::repeat_n(op, times));
     Ok(())
+}
+
+/// `END window TYPE GRANT [FROM..TO] [zero_based]`
+fn window(mut words: Words<'_>) -> Result<Window, String> {
+    let mw_type = words.one_of("the window's type", WINDOW_TYPES)?;
+    let grant = words.one_of("what it grants", GRANTS)?;
+    let range = match grant {
+        Grant::Atomic => (0, 0),
+        _ => {
+            let text = words.need("its range")?;
+            let range = text.split_once("..").and_then(|(from, to)| {
+                let range = (words::number(from)?, words::number(to)?);
+                (range.0 < range.1 && range.1 <= LARGEST).then_some(range)
+            });
+            let (from, to) = range.ok_or_else(|| format!("{text:?} is no range of a window"))?;
+            (from as u32, to as u32)
+        }
+    };
+    let zero_based = words.next_if(|word| (word == "zero_based").then_some(()));
+    words.end()?;
+    // Only one of type 2 can be (IBTA vol. 1, 10.6.7.2.2).
+    match (zero_based, mw_type) {
+        (Some(()), MwType::Type1) => Err("a window of type1 is not zero_based".to_owned()),
+        _ => Ok(Window {
+            mw_type,
+            grant,
+            range,
+            zero_based: zero_based.is_some(),
+        }),
+    }
+}
+
+/// The place of the window that is named next, by its number from 1.
+fn window_of(windows: usize, words: &mut Words<'_>) -> Result<u8, String> {
+    let number = words.number("the window", (1, windows as u64))?;
+    Ok(number as u8 - 1)
 }
 
 /// Bytes of memory that a flow takes: its receives, and what its READs bring.

@@ -1,13 +1,17 @@
 //! From a scenario to text. What is as it is without a word is left out.
 
+mod datagrams;
+
 use std::fmt::{self, Write};
 
 use super::{
-    AGAIN, CHANCES, KINDS, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES, UNITS,
+    AGAIN, CHANCES, GRANTS, KINDS, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
+    STATUSES, UNITS, WINDOW_TYPES,
 };
 use super::{ends, word};
 use crate::scenario::{
-    Bound, Fate, Flow, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
+    Bound, Fate, Flow, Grant, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
+    SharedReceives, Window,
 };
 
 /// The scenario as a script.
@@ -25,11 +29,32 @@ impl fmt::Display for Scenario {
         for spec in &self.hosts {
             writeln!(f, "{}", host(spec))?;
         }
+        for srq in &self.srqs {
+            writeln!(f, "{}", srq_line(self, srq))?;
+        }
+        for endpoint in &self.endpoints {
+            writeln!(f, "{}", datagrams::endpoint(self, endpoint))?;
+        }
+        for endpoint in &self.endpoints {
+            for same in endpoint.datagrams.chunk_by(|a, b| a == b) {
+                let times = or_nothing(same.len() > 1, || format!(" times {}", same.len()));
+                let datagram = datagrams::datagram(self, &same[0]);
+                writeln!(f, "  {} {datagram}{times}", endpoint.name)?;
+            }
+        }
         for flow in &self.flows {
             let names = flow.hosts.map(|host| name(self, host));
-            let text = flow_line(flow, names);
+            let mut text = flow_line(flow, names);
+            if flow.srqs != [None, None] {
+                let name = |at: usize| self.srqs.get(at).map_or("?", |srq| &srq.name);
+                let [first, second] = flow.srqs.map(|srq| srq.map_or(NONE, name));
+                let _ = write!(text, " srq {first} {second}");
+            }
             writeln!(f, "{text}")?;
             for (end, direction) in ends(names).iter().zip(&flow.directions) {
+                for window in &direction.windows {
+                    writeln!(f, "  {end} {}", window_line(window))?;
+                }
                 // Equal ones in one line.
                 for same in direction.ops.chunk_by(|a, b| a == b) {
                     let times = or_nothing(same.len() > 1, || format!(" times {}", same.len()));
@@ -149,15 +174,43 @@ fn flow_line(flow: &Flow, [first, second]: [&str; 2]) -> String {
     text
 }
 
+fn srq_line(scenario: &Scenario, srq: &SharedReceives) -> String {
+    let host = name(scenario, srq.host);
+    let usual = SharedReceives::new(&srq.name, srq.host);
+    let receives = or_nothing(srq.receives != usual.receives, || {
+        format!(" receives {}", srq.receives)
+    });
+    let late = or_nothing(srq.late != 0, || format!(" late {}", time(srq.late)));
+    let limit = or_nothing(srq.limit != 0, || format!(" limit {}", srq.limit));
+    format!("srq {} {host}{receives}{late}{limit}", srq.name)
+}
+
+fn window_line(window: &Window) -> String {
+    let mw_type = word(WINDOW_TYPES, &window.mw_type);
+    let grant = word(GRANTS, &window.grant);
+    let range = or_nothing(window.grant != Grant::Atomic, || {
+        format!(" {}..{}", window.range.0, window.range.1)
+    });
+    let zero_based = if window.zero_based { " zero_based" } else { "" };
+    format!("window {mw_type} {grant}{range}{zero_based}")
+}
+
 fn op(op: &Op) -> String {
-    let len = or_nothing(!op.kind.is_atomic(), || format!(" {}", op.len));
+    let window = op
+        .window
+        .map_or(String::new(), |window| match op.kind.is_asked() {
+            true => format!(" {}", window + 1),
+            false => format!(" through {}", window + 1),
+        });
+    let has_len = !op.kind.is_atomic() && !op.kind.is_asked();
+    let len = or_nothing(has_len, || format!(" {}", op.len));
     let unsignaled = if op.signaled { "" } else { " unsignaled" };
     let fence = if op.fence { " fence" } else { "" };
     let after = or_nothing(op.after != 0, || format!(" after {}", time(op.after)));
     let status = word(STATUSES, &op.expect);
     let status = or_nothing(status != "success", || format!(" -> {status}"));
     let kind = word(KINDS, &op.kind);
-    format!("{kind}{len}{unsignaled}{fence}{after}{status}")
+    format!("{kind}{len}{window}{unsignaled}{fence}{after}{status}")
 }
 
 /// What becomes of packets, as a line.
