@@ -253,8 +253,8 @@ fn ack_piggyback_sends_acks_with_answers() {
     for _ in 0..100 {
         exchange(&mut pair);
     }
-    for end in 0..2 {
-        let work = between(before[end], pair.work(end));
+    for (end, before) in before.into_iter().enumerate() {
+        let work = between(before, pair.work(end));
         assert!(work.packets >= 200, "{work:?}");
         assert!(work.sends <= 110, "{work:?}");
     }
