@@ -140,10 +140,10 @@ mod tests {
 
     /// So many bytes wait in the receive buffer.
     fn fill(wire: &Wire, bytes: usize) {
-        let here = std::net::IpAddr::from([127, 0, 0, 1]);
+        let here = rnic_link::Address::Ib { lid: 1 };
         let frame = Frame {
-            src: here.into(),
-            dst: here.into(),
+            src: here,
+            dst: here,
             src_port: 0,
             sl: 0,
             traffic_class: 0,
