@@ -168,7 +168,9 @@ fn captured(file: &Path, qpn: u32) -> usize {
     let (mut rest, mut count) = (&bytes[24..], 0);
     while !rest.is_empty() {
         let len = u32::from_ne_bytes(rest[8..12].try_into().expect("four bytes")) as usize;
-        let (_, packet) = rnic_wire::ip::IpUdp::parse(&rest[16..16 + len]).expect("an IP packet");
+        // Behind the record's header and that of LINUX_SLL.
+        let ip = &rest[16 + 16..16 + len];
+        let (_, packet) = rnic_wire::ip::IpUdp::parse(ip).expect("an IP packet");
         count += usize::from(packet[5..8] == qpn.to_be_bytes()[1..]);
         rest = &rest[16 + len..];
     }

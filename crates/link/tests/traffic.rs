@@ -334,8 +334,9 @@ fn with_faults_and_a_capture() {
     let (mut packets, mut wrong) = (0, 0);
     while !rest.is_empty() {
         let len = u32::from_ne_bytes(rest[8..12].try_into().unwrap()) as usize;
-        let (headers, payload) =
-            rnic_wire::ip::IpUdp::parse(&rest[16..16 + len]).expect("an IP packet");
+        // Behind the record's header and that of LINUX_SLL.
+        let ip = &rest[16 + 16..16 + len];
+        let (headers, payload) = rnic_wire::ip::IpUdp::parse(ip).expect("an IP packet");
         packets += 1;
         if headers.dont_fragment && rnic_wire::check(&headers.flow, payload, headers.ip_id).is_err()
         {
