@@ -22,11 +22,14 @@
 //! | `memory` | registered memory with guards around it |
 //! | `program` | what a program at a queue pair does, and the oracle that checks it |
 //! | `world` | hosts, events, time |
+//! | `world/processes` | processes of one host: who wakes whom, who is stopped or killed |
+//! | `folder` | the files that they share |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
 mod connections;
 mod digest;
+mod folder;
 mod memory;
 mod network;
 mod program;
@@ -38,8 +41,8 @@ mod world;
 pub use connections::{ConnectionCounts, ConnectionOutcome, ConnectionShape, connections};
 pub use network::NetworkCounters;
 pub use scenario::{
-    Bound, Direction, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Relation,
-    Scenario, Service, Shape,
+    Bound, Direction, Fate, Flow, HostSpec, Impairments, Incident, Kind, Marked, Measure, Op,
+    Relation, Scenario, Service, Shape, What,
 };
 pub use shrink::shrink;
 pub use world::{Failure, Outcome, run};

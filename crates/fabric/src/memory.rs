@@ -19,6 +19,8 @@ pub(crate) struct Memory {
     /// Where in `bytes` the region begins.
     start: usize,
     len: usize,
+    /// Its bytes when it was deregistered.
+    left: Option<Vec<u8>>,
 }
 
 impl Memory {
@@ -45,7 +47,23 @@ impl Memory {
             bytes,
             start,
             len,
+            left: None,
         })
+    }
+
+    /// Deregisters it. False: it is in use, and stays registered.
+    pub(crate) fn deregister(&mut self) -> bool {
+        let is_free = self.mr.try_deregister().is_ok();
+        if is_free {
+            self.left = Some(self.with(0, self.len, <[u8]>::to_vec));
+        }
+        is_free
+    }
+
+    /// If it was deregistered, nobody has touched it since.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        let left = self.left.as_ref();
+        left.is_none_or(|left| self.differs(0, left).is_none())
     }
 
     /// The key, for its owner and for peers.

@@ -87,6 +87,10 @@ pub(crate) struct Side {
     received_op: usize,
     /// An operation of this side has failed, as it should.
     failed: bool,
+    /// What the first operation that fails may end with, whatever the scenario says.
+    may_end: Vec<Status>,
+    /// Its process was killed.
+    is_dead: bool,
     rng: fastrand::Rng,
 }
 
@@ -254,6 +258,8 @@ impl Side {
             received: 0,
             received_op: 0,
             failed: false,
+            may_end: Vec::new(),
+            is_dead: false,
             rng: fastrand::Rng::with_seed(seed),
         })
     }
@@ -322,6 +328,22 @@ impl Side {
         }
     }
 
+    /// From now on the peer may be unable to do its part: the next operation may end with this
+    /// status, and all behind it are flushed.
+    pub(crate) fn may_end_with(&mut self, status: Status) {
+        self.may_end.push(status);
+    }
+
+    /// Its process is killed.
+    pub(crate) fn die(&mut self) {
+        self.is_dead = true;
+    }
+
+    /// Deregisters what the peer writes to. False: EBUSY.
+    pub(crate) fn deregister(&mut self) -> bool {
+        self.target.deregister()
+    }
+
     /// What the queue pair has counted.
     pub(crate) fn counters(&self) -> rnic_nic::Counters {
         self.qp.counters()
@@ -334,6 +356,17 @@ impl Side {
 
     /// Each completion is there, and each message that must come.
     pub(crate) fn is_done(&self) -> bool {
+        if self.is_dead {
+            return true;
+        }
+        if !self.may_end.is_empty() {
+            let all = if self.failed {
+                self.posted
+            } else {
+                self.own.ops.len()
+            };
+            return self.completed == all;
+        }
         let all_received = self.service == Service::Uc || self.received >= self.due;
         self.completed == self.own.ops.len() && all_received
     }
@@ -422,6 +455,7 @@ impl Side {
         let mut wqes = Vec::new();
         let mut next = None;
         while self.posted < self.own.ops.len()
+            && !(self.failed && !self.may_end.is_empty())
             && self.posted - self.completed < self.depth
             // What was posted together leaves together; what was not, need not.
             && wqes.len() < 4
@@ -510,6 +544,9 @@ impl Side {
 
     fn check_send(&mut self, now: u64, completion: &Completion) -> Result<(), String> {
         let nth = completion.wr_id as usize;
+        if !self.may_end.is_empty() && completion.status != Status::Success {
+            return self.check_end(nth, completion.status);
+        }
         let due = (self.completed..self.posted).find(|at| {
             // What fails completes in any case.
             self.is_signaled(*at) || self.own.ops[*at].expect != Status::Success
@@ -545,6 +582,28 @@ impl Side {
             }
         }
         self.latencies.push(now - self.posted_times[nth]);
+        self.completed = nth + 1;
+        Ok(())
+    }
+
+    /// Operation `nth` fails, since the peer cannot do its part any more.
+    fn check_end(&mut self, nth: usize, status: Status) -> Result<(), String> {
+        let mut before = self.completed..nth.min(self.posted);
+        let skipped = before.find(|at| self.failed || self.is_signaled(*at));
+        if nth < self.completed || nth >= self.posted || skipped.is_some() {
+            let due = self.completed;
+            return Err(format!(
+                "operation {nth} fails with {status:?}, due was {due}"
+            ));
+        }
+        let due = match self.failed {
+            true => &[Status::WorkRequestFlushed][..],
+            false => &self.may_end,
+        };
+        if !due.contains(&status) {
+            return Err(format!("operation {nth} ends with {status:?}, not {due:?}"));
+        }
+        self.failed = true;
         self.completed = nth + 1;
         Ok(())
     }
@@ -659,7 +718,12 @@ impl Side {
         if !all.iter().all(|memory| memory.guards_hold()) {
             return wrong("a byte outside of the regions has changed");
         }
+        if !all.iter().all(|memory| memory.is_left_alone()) {
+            return wrong("a byte has changed that was deregistered");
+        }
         if self.service == Service::Uc
+            || !self.may_end.is_empty()
+            || self.is_dead
             || self.peers.ops.iter().any(|op| op.expect != Status::Success)
         {
             return Ok(());

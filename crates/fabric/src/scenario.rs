@@ -2,16 +2,18 @@
 
 use std::net::IpAddr;
 
-use rnic_nic::Status;
+use rnic_nic::{HostPath, Status};
 use rnic_wire::{Operation, PathMtu};
 
-/// A host with one device.
+/// A process, with one device. Those with the same address are processes of one host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSpec {
     /// Its name in scripts.
     pub name: String,
     /// Its address.
     pub address: IpAddr,
+    /// How it reaches others of its host, and itself: all of a host do so in the same way.
+    pub path: HostPath,
     /// Its programs poll: they have the engine to themselves, and the background thread looks once
     /// in a millisecond. Else that thread drives.
     pub polls: bool,
@@ -21,6 +23,9 @@ pub struct HostSpec {
     pub receive_buffer: usize,
     /// Packets that leave its port in a microsecond; more wait in the device, as for a full socket.
     pub send_queue: usize,
+    /// About so often its programs begin or end to poll, or, if they never poll, its thread stays
+    /// awake for a while, ns. 0: never.
+    pub restless: u64,
 }
 
 impl HostSpec {
@@ -29,10 +34,12 @@ impl HostSpec {
         HostSpec {
             name: name.to_owned(),
             address,
+            path: HostPath::Off,
             polls: false,
             wake: 0,
             receive_buffer: 8 << 20,
             send_queue: usize::MAX,
+            restless: 0,
         }
     }
 }
@@ -240,6 +247,33 @@ pub struct Marked {
     pub fate: Fate,
 }
 
+/// What happens to a process, or what its program does beside its work requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// The process, by place in the list of hosts.
+    pub host: usize,
+    /// When, ns from the start.
+    pub at: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is killed: after so many steps of its port, in the middle of whatever it does then, or a
+    /// millisecond later.
+    Kill(u64),
+    /// It is killed in the middle of a copy to or from each process that it may reach.
+    KillCopying,
+    /// It is stopped for so long, ns, as by SIGSTOP.
+    Stop(u64),
+    /// The same in the middle of such copies.
+    StopCopying(u64),
+    /// Its programs deregister what their peers write to.
+    Deregister,
+}
+
 /// What can be counted of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
@@ -259,6 +293,14 @@ pub enum Measure {
     Duplicates,
     /// Messages that programs received.
     Received,
+    /// Packets that devices sent through rings.
+    Rings,
+    /// Bytes that initiators copied without packets.
+    Copied,
+    /// Packets whose payload went by reference.
+    References,
+    /// Deregistrations that ended with EBUSY.
+    Busy,
 }
 
 /// How what was counted compares.
@@ -307,6 +349,8 @@ pub struct Scenario {
     pub impairments: Impairments,
     /// What becomes of certain packets. Each of them has to be sent.
     pub fates: Vec<Marked>,
+    /// What happens to processes.
+    pub incidents: Vec<Incident>,
     /// What must hold at the end.
     pub bounds: Vec<Bound>,
 }
@@ -322,6 +366,8 @@ pub struct Shape {
     pub largest: u32,
     /// The sum of all probabilities of harm at most.
     pub harm: f64,
+    /// So often, of ten times, processes are killed, stopped, and lose memory.
+    pub incidents: u8,
 }
 
 impl Default for Shape {
@@ -331,6 +377,7 @@ impl Default for Shape {
             ops: 60,
             largest: 20_000,
             harm: 0.2,
+            incidents: 3,
         }
     }
 }
@@ -339,7 +386,7 @@ impl Scenario {
     /// The random one of this seed.
     pub fn random(seed: u64, shape: &Shape) -> Scenario {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let hosts: Vec<HostSpec> = (0..rng.usize(1..=4))
+        let mut hosts: Vec<HostSpec> = (0..rng.usize(1..=4))
             .map(|at| HostSpec {
                 polls: rng.bool(),
                 wake: [0, 2_000, 20_000][rng.usize(..3)],
@@ -374,15 +421,63 @@ impl Scenario {
         let flows = (0..count)
             .map(|_| random_flow(&mut rng, hosts.len(), shape))
             .collect();
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x7072_6f63_0000);
+        random_processes(&mut rng, &mut hosts);
+        let incidents = match rng.u8(..10) < shape.incidents {
+            true => random_incidents(&mut rng, &hosts, &flows),
+            false => Vec::new(),
+        };
         Scenario {
             seed,
             hosts,
             flows,
             impairments,
             fates: Vec::new(),
+            incidents,
             bounds: Vec::new(),
         }
     }
+}
+
+/// Some of them become processes of one host, which reach each other by packets, by rings, or in
+/// any way.
+fn random_processes(rng: &mut fastrand::Rng, hosts: &mut [HostSpec]) {
+    for at in 0..hosts.len() {
+        let (before, rest) = hosts.split_at_mut(at);
+        let spec = &mut rest[0];
+        spec.path = [HostPath::Off, HostPath::Rings, HostPath::On][rng.usize(..3)];
+        spec.restless = [0, 20_000, 500_000][rng.usize(..3)];
+        if at > 0 && rng.u8(..3) > 0 {
+            let first = &before[rng.usize(..at)];
+            (spec.address, spec.path) = (first.address, first.path);
+        }
+    }
+}
+
+/// One or two of them. Nobody is stopped for so long that a peer on another host gives up.
+fn random_incidents(rng: &mut fastrand::Rng, hosts: &[HostSpec], flows: &[Flow]) -> Vec<Incident> {
+    let one = |rng: &mut fastrand::Rng| {
+        let host = rng.usize(..hosts.len());
+        let mut peers = flows.iter().filter(|flow| flow.hosts.contains(&host));
+        let stays = |peer: &usize| hosts[*peer].address == hosts[host].address;
+        let longest = match peers.all(|flow| flow.hosts.iter().all(stays)) {
+            true => 3_000_000_000,
+            false => 5_000_000,
+        };
+        let what = match rng.u8(..8) {
+            0 => What::Kill(0),
+            1 | 2 => What::Kill(rng.u64(1..40)),
+            3 => What::KillCopying,
+            4 => What::Stop(rng.u64(1..longest)),
+            5 => What::StopCopying(rng.u64(1..5_000_000)),
+            _ => What::Deregister,
+        };
+        // Most scenarios are over after a few hundred microseconds.
+        let at = rng.u64(..[20_000, 200_000, 5_000_000][rng.usize(..3)]);
+        Incident { host, at, what }
+    };
+    let count = rng.usize(1..=2);
+    (0..count).map(|_| one(rng)).collect()
 }
 
 fn random_flow(rng: &mut fastrand::Rng, hosts: usize, shape: &Shape) -> Flow {

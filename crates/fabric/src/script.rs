@@ -12,7 +12,7 @@ mod parse;
 mod print;
 mod words;
 
-use rnic_nic::Status;
+use rnic_nic::{HostPath, Status};
 use rnic_wire::Operation;
 
 use crate::scenario::{Flow, Impairments, Kind, Measure, Relation, Service};
@@ -39,17 +39,24 @@ fn meaning<T: Copy>(table: Table<T>, word: &str) -> Option<T> {
 }
 
 /// What a line begins with that is not about an end of a flow. No host has such a name.
-const LINES: [&str; 9] = [
+const LINES: [&str; 13] = [
     "seed",
     "network",
     "host",
+    "process",
     "flow",
     "expect",
     "drop",
     "corrupt",
     "duplicate",
     "delay",
+    "kill",
+    "stop",
+    "dereg",
 ];
+
+/// How processes of a host reach each other; without a word they exchange packets.
+const HOST_PATHS: Table<HostPath> = &[("memory", HostPath::On), ("rings", HostPath::Rings)];
 
 const SERVICES: Table<Service> = &[("rc", Service::Rc), ("uc", Service::Uc)];
 
@@ -118,6 +125,10 @@ const MEASURES: Table<Measure> = &[
     ("sequence_naks", Measure::SequenceNaks),
     ("duplicates", Measure::Duplicates),
     ("received", Measure::Received),
+    ("rings", Measure::Rings),
+    ("copied", Measure::Copied),
+    ("references", Measure::References),
+    ("busy", Measure::Busy),
 ];
 
 const RELATIONS: Table<Relation> = &[

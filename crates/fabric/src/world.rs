@@ -1,4 +1,6 @@
-//! Hosts, events, time.
+//! Hosts, events, time. `processes` has what those of one host do with each other.
+
+mod processes;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,9 +9,10 @@ use rnic_nic::{Context, Frame, Gid, Host, LinkCounters, SimulatedDevice, Simulat
 use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
 
 use crate::digest::Digest;
+use crate::folder::Folder;
 use crate::network::{Network, NetworkCounters};
 use crate::program::Side;
-use crate::scenario::{Fate, HostSpec, Marked, Measure, Scenario};
+use crate::scenario::{Fate, HostSpec, Incident, Marked, Measure, Scenario};
 use crate::script;
 
 /// The time at first, ns.
@@ -72,13 +75,35 @@ enum Event {
     Look(usize),
     /// The background thread looks after a host whose program polls.
     Tick(usize),
+    /// A packet comes to a process from another one of its host.
+    HandOver(usize, usize),
+    /// A thread that stays awake looks.
+    LookAwake(usize),
+    /// A restless process does otherwise.
+    ChangeMood(usize),
+    /// What happens to processes, by place in the list.
+    Incident(usize),
+    /// A process is dead now, if it was not before.
+    Death(usize),
+    /// A process that was stopped goes on.
+    GoOn(usize),
 }
 
 struct Machine {
     spec: HostSpec,
+    /// Which of the folders is its host's.
+    folder: Option<usize>,
     device: SimulatedDevice,
     wire: Wire,
     sides: Vec<usize>,
+    /// Its programs poll now.
+    polls: bool,
+    /// Until when its thread stays awake, or the process is stopped.
+    awake_until: u64,
+    stopped_until: u64,
+    is_dead: bool,
+    /// Somebody has woken it, and it does not run yet.
+    is_waking: bool,
     /// When the device runs next, as far as an event says so.
     run_at: Option<u64>,
     look_at: Option<u64>,
@@ -96,6 +121,13 @@ struct World {
     // Queue pairs and regions go before the devices.
     sides: Vec<Side>,
     machines: Vec<Machine>,
+    /// Of hosts with several processes, or with shared memory.
+    folders: Vec<Folder>,
+    incidents: Vec<Incident>,
+    /// Deregistrations that ended with EBUSY.
+    busy: u64,
+    /// What is random about processes of one host.
+    host_rng: fastrand::Rng,
     network: Network,
     digest: Digest,
     rng: fastrand::Rng,
@@ -176,6 +208,7 @@ impl World {
     fn new(scenario: &Scenario) -> Result<World, String> {
         let mut machines = Vec::new();
         let mut contexts: Vec<Context> = Vec::new();
+        let (mut network, mut folders) = (Network::new(scenario), processes::Folders::default());
         for (at, spec) in scenario.hosts.iter().enumerate() {
             let host = Host::simulated(&SimulatedHost {
                 seed: scenario.seed ^ (at as u64 + 1) << 48,
@@ -183,13 +216,26 @@ impl World {
                 addresses: vec![spec.address],
                 mtu: 4500,
             });
-            let (port, wire) = SimulatedPort::new(SimulatedPortConfig {
+            let config = SimulatedPortConfig {
                 addresses: vec![spec.address],
                 first_range: 1 + 16 * at as u32,
                 receive_buffer: spec.receive_buffer,
                 send_queue: spec.send_queue,
+                host_path: spec.path,
+                seed: scenario.seed ^ at as u64,
                 ..SimulatedPortConfig::default()
-            });
+            };
+            let folder = processes::folder_of(at, &scenario.hosts, &mut folders);
+            let (port, wire) = match folder {
+                Some(folder) => {
+                    let joined = SimulatedPort::of_host(config, folders[folder].shared());
+                    joined.map_err(|e| e.to_string())?
+                }
+                None => SimulatedPort::new(config),
+            };
+            if folder.is_some() {
+                network.know(wire.first_range(), at);
+            }
             let device = SimulatedDevice::open(host, port).map_err(|e| e.to_string())?;
             device.leave_to_polling(spec.polls);
             contexts.push(device.context().map_err(|e| e.to_string())?);
@@ -197,7 +243,13 @@ impl World {
                 spec: spec.clone(),
                 device,
                 wire,
+                folder,
                 sides: Vec::new(),
+                polls: spec.polls,
+                awake_until: 0,
+                stopped_until: 0,
+                is_dead: false,
+                is_waking: false,
                 run_at: None,
                 look_at: None,
                 tick_at: None,
@@ -234,7 +286,11 @@ impl World {
             under_way: UnderWay::default(),
             sides,
             machines,
-            network: Network::new(scenario),
+            folders: folders.all,
+            incidents: scenario.incidents.clone(),
+            busy: 0,
+            host_rng: fastrand::Rng::with_seed(scenario.seed ^ 0x686f_7374_0000),
+            network,
             digest: Digest::new(),
             rng: fastrand::Rng::with_seed(scenario.seed ^ 0x776f_726c_6400),
             done_at: None,
@@ -250,10 +306,11 @@ impl World {
     fn run(&mut self) -> Result<(), String> {
         for host in 0..self.machines.len() {
             self.look_soon(host, self.now);
-            if self.machines[host].spec.polls {
+            if self.machines[host].polls {
                 self.tick_at(host, self.now + TICK);
             }
         }
+        self.begin_processes();
         let (mut moment, mut events) = (self.now, 0);
         let end = self.now + END;
         // Whoever has a packet has taken it in, and its program has looked.
@@ -267,7 +324,7 @@ impl World {
             if events > MOST_AT_ONCE {
                 return Err("time stands still: events go on and on at one moment".to_owned());
             }
-            let arrives = matches!(event, Event::Arrive(..));
+            let arrives = matches!(event, Event::Arrive(..) | Event::HandOver(..));
             if self.done_at.is_some()
                 && !arrives
                 && at > self.arrived_at + settles
@@ -290,7 +347,7 @@ impl World {
         for side in &self.sides {
             side.check_memory()?;
         }
-        Ok(())
+        self.check_memory_paths()
     }
 
     /// What the scenario says about the end.
@@ -325,6 +382,10 @@ impl World {
             Measure::SequenceNaks => sum(|side| side.counters().sequence_naks_sent),
             Measure::Duplicates => sum(|side| side.counters().duplicates_received),
             Measure::Received => sum(|side| side.received() as u64),
+            Measure::Rings => self.links(|link| link.tx_host_packets),
+            Measure::Copied => self.links(|link| link.tx_reached_bytes + link.rx_reached_bytes),
+            Measure::References => self.links(|link| link.rx_host_pointed),
+            Measure::Busy => self.busy,
         }
     }
 
@@ -336,6 +397,9 @@ impl World {
     }
 
     fn happen(&mut self, at: u64, event: Event) -> Result<(), String> {
+        if self.is_put_off(event) {
+            return Ok(());
+        }
         match event {
             Event::Arrive(host, place) => {
                 let Some(frame) = self.under_way.take(place) else {
@@ -343,18 +407,23 @@ impl World {
                 };
                 self.digest.word(self.now);
                 self.digest.bytes(&frame.bytes);
-                let machine = &mut self.machines[host];
-                machine.wire.arrive(frame);
-                machine.pause = POLL.0;
-                match machine.spec.polls {
-                    true => self.look_soon(host, self.now),
-                    false => {
-                        let wake = self.machines[host].spec.wake;
-                        let late = self.rng.u64(..=wake);
-                        self.run_at(host, self.now + late);
-                    }
+                let Some(host) = self.taker_of(host) else {
+                    return Ok(());
+                };
+                self.machines[host].wire.arrive(frame);
+                self.packet_wakes(host);
+            }
+            Event::HandOver(host, place) => {
+                if let Some(frame) = self.under_way.take(place) {
+                    self.machines[host].wire.hand_over(frame);
+                    self.packet_wakes(host);
                 }
             }
+            Event::LookAwake(host) => self.look_awake(host),
+            Event::ChangeMood(host) => self.change_mood(host),
+            Event::Incident(nth) => self.incident(nth)?,
+            Event::Death(host) => self.bury(host),
+            Event::GoOn(host) => self.go_on(host),
             Event::Run(host) => {
                 let machine = &mut self.machines[host];
                 if machine.run_at != Some(at) {
@@ -386,7 +455,9 @@ impl World {
     }
 
     fn device_runs(&mut self, host: usize) {
-        let machine = &self.machines[host];
+        self.set_quota(host);
+        let machine = &mut self.machines[host];
+        machine.is_waking = false;
         machine.device.host().set_time(self.now);
         let next = machine.device.run();
         self.carry(host);
@@ -395,7 +466,7 @@ impl World {
 
     /// The device wants to run at that time.
     fn device_wants(&mut self, host: usize, next: Option<u64>) {
-        let polls = self.machines[host].spec.polls;
+        let polls = self.machines[host].polls;
         match (polls, next) {
             (false, Some(at)) => self.run_at(host, at.max(self.now)),
             // The background thread looks once in a tick, or when a timer is due.
@@ -409,6 +480,7 @@ impl World {
     }
 
     fn program_looks(&mut self, host: usize) -> Result<(), String> {
+        self.set_quota(host);
         self.machines[host].device.host().set_time(self.now);
         let (mut again, mut found) = (None, false);
         for at in 0..self.machines[host].sides.len() {
@@ -418,12 +490,12 @@ impl World {
             again = again.into_iter().chain(next).min();
         }
         self.carry(host);
-        if self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
-            self.done_at = Some(self.now);
+        self.note_end();
+        if self.machines[host].is_dead {
+            return Ok(());
         }
-        if !self.machines[host].spec.polls {
-            // Who left work in the engine wakes the background thread.
-            self.run_at(host, self.now);
+        if !self.machines[host].polls {
+            self.program_wakes(host);
         } else if self.machines[host].tick_at.is_none() {
             self.tick_at(host, self.now + TICK);
         }
@@ -432,7 +504,7 @@ impl World {
         }
         let machine = &mut self.machines[host];
         // Programs poll until the last of them is done: a peer may need what they drive.
-        if machine.spec.polls && self.done_at.is_none() {
+        if machine.polls && self.done_at.is_none() {
             machine.pause = match found {
                 true => POLL.0,
                 false => (2 * machine.pause).min(POLL.1),
@@ -486,6 +558,15 @@ impl World {
                 let event = Event::Arrive(to, under_way.put(frame));
                 events.push(Reverse((at, *sequence, event)));
             });
+        }
+        if self.machines[host].folder.is_some() {
+            self.see_to_others(host);
+        }
+    }
+
+    fn note_end(&mut self) {
+        if self.done_at.is_none() && self.sides.iter().all(Side::is_done) {
+            self.done_at = Some(self.now);
         }
     }
 }

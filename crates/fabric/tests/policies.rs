@@ -42,6 +42,7 @@ fn scenario(hosts: Vec<HostSpec>, flows: Vec<Flow>) -> Scenario {
         flows,
         impairments: Impairments::default(),
         fates: Vec::new(),
+        incidents: Vec::new(),
         bounds: Vec::new(),
     }
 }

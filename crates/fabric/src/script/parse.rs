@@ -7,11 +7,13 @@ use rnic_wire::PathMtu;
 
 use super::words::{self, Words, no_time, within};
 use super::{
-    AGAIN, CHANCES, KINDS, LINES, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES,
+    AGAIN, CHANCES, HOST_PATHS, KINDS, LINES, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
+    STATUSES,
 };
 use super::{ends, meaning};
 use crate::scenario::{
-    Bound, Fate, Flow, HostSpec, Impairments, Kind, Marked, Measure, Op, Scenario, Service,
+    Bound, Fate, Flow, HostSpec, Impairments, Incident, Kind, Marked, Measure, Op, Scenario,
+    Service, What,
 };
 
 /// Bytes of a work request at most: what the oracle has different bytes for.
@@ -52,6 +54,7 @@ pub fn parse(text: &str) -> Result<Scenario, Error> {
         flows: Vec::new(),
         impairments: Impairments::default(),
         fates: Vec::new(),
+        incidents: Vec::new(),
         bounds: Vec::new(),
     };
     let mut flows = Vec::new();
@@ -94,6 +97,16 @@ fn one(scenario: &mut Scenario, first: &str, mut words: Words<'_>) -> Result<(),
         "host" => {
             let host = host(scenario, words)?;
             scenario.hosts.push(host);
+            Ok(())
+        }
+        "process" => {
+            let process = process(scenario, words)?;
+            scenario.hosts.push(process);
+            Ok(())
+        }
+        "kill" | "stop" | "dereg" => {
+            let incident = incident(scenario, first, words)?;
+            scenario.incidents.push(incident);
             Ok(())
         }
         "flow" => {
@@ -144,7 +157,8 @@ fn network(impairments: &mut Impairments, mut words: Words<'_>) -> Result<(), St
     Ok(())
 }
 
-fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
+/// The name of a host or process that is new.
+fn new_name<'a>(scenario: &Scenario, words: &mut Words<'a>) -> Result<&'a str, String> {
     let name = words.need("the host's name")?;
     if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         return Err(format!("a host's name is letters and digits, not {name:?}"));
@@ -152,6 +166,17 @@ fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
     if LINES.contains(&name) {
         return Err(format!("{name:?} is no name for a host: lines begin so"));
     }
+    if scenario.hosts.iter().any(|host| host.name == name) {
+        return Err(format!("there is a host {name} already"));
+    }
+    if scenario.hosts.len() == MOST_HOSTS {
+        return Err(format!("more than {MOST_HOSTS} hosts"));
+    }
+    Ok(name)
+}
+
+fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
+    let name = new_name(scenario, &mut words)?;
     let address = words.need("the host's address")?;
     let address: IpAddr = address
         .parse()
@@ -160,16 +185,31 @@ fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
     if address.is_unspecified() || address.is_multicast() || is_broadcast {
         return Err(format!("{address} is not the address of a host"));
     }
-    let mut others = scenario.hosts.iter();
-    if others.any(|host| host.name == name || host.address == address) {
-        return Err(format!("there is a host {name} or {address} already"));
-    }
-    if scenario.hosts.len() == MOST_HOSTS {
-        return Err(format!("more than {MOST_HOSTS} hosts"));
+    if scenario.hosts.iter().any(|host| host.address == address) {
+        return Err(format!("there is a host {address} already"));
     }
     let mut host = HostSpec::new(name, address);
+    if let Some(path) = words.next_if(|word| meaning(HOST_PATHS, word)) {
+        host.path = path;
+    }
+    attributes(host, words)
+}
+
+/// Another process of a host.
+fn process(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
+    let name = new_name(scenario, &mut words)?;
+    let first = &scenario.hosts[place(scenario, &mut words)?];
+    let process = HostSpec {
+        path: first.path,
+        ..HostSpec::new(name, first.address)
+    };
+    attributes(process, words)
+}
+
+fn attributes(mut host: HostSpec, mut words: Words<'_>) -> Result<HostSpec, String> {
     while let Some(word) = words.next() {
         match word {
+            "restless" => host.restless = words.time("restless")?,
             "polls" => host.polls = true,
             "wake" => host.wake = words.time("wake")?,
             "buffer" => {
@@ -308,6 +348,31 @@ fn fate(scenario: &Scenario, verb: &str, mut words: Words<'_>) -> Result<Marked,
         nth,
         fate,
     })
+}
+
+fn incident(scenario: &Scenario, verb: &str, mut words: Words<'_>) -> Result<Incident, String> {
+    let host = place(scenario, &mut words)?;
+    expect(&mut words, "at")?;
+    let at = words.time("when")?;
+    let what = match verb {
+        "kill" => match words.next() {
+            None => What::Kill(0),
+            Some("copying") => What::KillCopying,
+            Some("after") => What::Kill(words.number("steps", (1, u64::MAX))?),
+            Some(word) => return Err(format!("{word:?} makes no sense here")),
+        },
+        "stop" => {
+            expect(&mut words, "for")?;
+            let time = words.time("how long")?;
+            match words.next_if(|word| (word == "copying").then_some(())) {
+                Some(()) => What::StopCopying(time),
+                None => What::Stop(time),
+            }
+        }
+        _ => What::Deregister,
+    };
+    words.end()?;
+    Ok(Incident { host, at, what })
 }
 
 fn expect(words: &mut Words<'_>, what: &str) -> Result<(), String> {

@@ -3,11 +3,13 @@
 use std::fmt::{self, Write};
 
 use super::{
-    AGAIN, CHANCES, KINDS, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES, STATUSES, UNITS,
+    AGAIN, CHANCES, HOST_PATHS, KINDS, MEASURES, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
+    STATUSES, UNITS,
 };
 use super::{ends, word};
 use crate::scenario::{
-    Bound, Fate, Flow, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
+    Bound, Fate, Flow, HostSpec, Impairments, Incident, Marked, Measure, Op, Relation, Scenario,
+    What,
 };
 
 /// The scenario as a script.
@@ -22,8 +24,10 @@ impl fmt::Display for Scenario {
         if !network.is_empty() {
             writeln!(f, "network{network}")?;
         }
-        for spec in &self.hosts {
-            writeln!(f, "{}", host(spec))?;
+        for (at, spec) in self.hosts.iter().enumerate() {
+            let mut before = self.hosts[..at].iter();
+            let first = before.find(|other| other.address == spec.address);
+            writeln!(f, "{}", host(spec, first))?;
         }
         for flow in &self.flows {
             let names = flow.hosts.map(|host| name(self, host));
@@ -39,6 +43,9 @@ impl fmt::Display for Scenario {
         }
         for marked in &self.fates {
             writeln!(f, "{}", fate(self, marked))?;
+        }
+        for incident in &self.incidents {
+            writeln!(f, "{}", incident_line(self, incident))?;
         }
         for line in &self.bounds {
             writeln!(f, "{}", bound(line))?;
@@ -103,7 +110,8 @@ fn network(impairments: &Impairments) -> String {
     text
 }
 
-fn host(spec: &HostSpec) -> String {
+/// `first`: the first process of its host, if that is another one.
+fn host(spec: &HostSpec, first: Option<&HostSpec>) -> String {
     let HostSpec {
         name,
         address,
@@ -111,6 +119,8 @@ fn host(spec: &HostSpec) -> String {
         wake,
         receive_buffer,
         send_queue,
+        path,
+        restless,
     } = spec;
     let usual = HostSpec::new(name, *address);
     let polls = if *polls { " polls" } else { "" };
@@ -121,7 +131,15 @@ fn host(spec: &HostSpec) -> String {
     let queue = or_nothing(*send_queue != usual.send_queue, || {
         format!(" queue {send_queue}")
     });
-    format!("host {name} {address}{polls}{wake}{buffer}{queue}")
+    let restless = or_nothing(*restless != 0, || format!(" restless {}", time(*restless)));
+    let rest = format!("{polls}{wake}{buffer}{queue}{restless}");
+    if let Some(first) = first {
+        return format!("process {name} {}{rest}", first.name);
+    }
+    let path = or_nothing(*path != usual.path, || {
+        format!(" {}", word(HOST_PATHS, path))
+    });
+    format!("host {name} {address}{path}{rest}")
 }
 
 fn flow_line(flow: &Flow, [first, second]: [&str; 2]) -> String {
@@ -178,6 +196,19 @@ pub(crate) fn fate(scenario: &Scenario, marked: &Marked) -> String {
         (first, last) => format!(" {first}..{last}"),
     };
     format!("{verb} {from} {to}{space}{operation}{nth}{time}")
+}
+
+/// What happens to a process, as a line.
+fn incident_line(scenario: &Scenario, incident: &Incident) -> String {
+    let (name, at) = (name(scenario, incident.host), time(incident.at));
+    match incident.what {
+        What::Kill(0) => format!("kill {name} at {at}"),
+        What::Kill(steps) => format!("kill {name} at {at} after {steps}"),
+        What::KillCopying => format!("kill {name} at {at} copying"),
+        What::Stop(ns) => format!("stop {name} at {at} for {}", time(ns)),
+        What::StopCopying(ns) => format!("stop {name} at {at} for {} copying", time(ns)),
+        What::Deregister => format!("dereg {name} at {at}"),
+    }
 }
 
 /// What must hold at the end, as a line.
