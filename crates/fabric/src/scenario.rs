@@ -418,7 +418,7 @@ impl Scenario {
             harm_per_psn: Some(3),
         };
         let count = rng.usize(1..=shape.flows.max(1));
-        let flows = (0..count)
+        let flows: Vec<Flow> = (0..count)
             .map(|_| random_flow(&mut rng, hosts.len(), shape))
             .collect();
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x7072_6f63_0000);
@@ -473,7 +473,8 @@ fn random_incidents(rng: &mut fastrand::Rng, hosts: &[HostSpec], flows: &[Flow])
             _ => What::Deregister,
         };
         // Most scenarios are over after a few hundred microseconds.
-        let at = rng.u64(..[20_000, 200_000, 5_000_000][rng.usize(..3)]);
+        let latest = [20_000, 200_000, 5_000_000][rng.usize(..3)];
+        let at = rng.u64(..latest);
         Incident { host, at, what }
     };
     let count = rng.usize(1..=2);
