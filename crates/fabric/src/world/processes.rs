@@ -58,9 +58,9 @@ pub(super) fn folder_of(at: usize, hosts: &[HostSpec], folders: &mut Folders) ->
 impl World {
     pub(super) fn begin_processes(&mut self) {
         for host in 0..self.machines.len() {
-            if self.machines[host].folder.is_some() {
-                self.see_to_others(host);
-                self.ring(host);
+            // Its thread begins with a round.
+            if self.machines[host].spec.path != HostPath::Off && !self.machines[host].polls {
+                self.run_at(host, self.now);
             }
             self.become_restless(host);
         }
