@@ -643,7 +643,8 @@ impl Side {
         };
         self.free.push((again, slot));
         if completion.status != Status::Success {
-            let flushed = completion.status == Status::WorkRequestFlushed && self.failed;
+            let may_fail = self.failed || self.may_end.contains(&Status::WorkRequestFlushed);
+            let flushed = completion.status == Status::WorkRequestFlushed && may_fail;
             return match flushed {
                 true => Ok(()),
                 false => Err(format!("receive {slot} ends with {:?}", completion.status)),
