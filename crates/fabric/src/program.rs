@@ -351,7 +351,8 @@ impl Side {
 
     /// Messages that the program has received.
     pub(crate) fn received(&self) -> usize {
-        self.received
+        // What a killed one has received nobody knows.
+        if self.is_dead { 0 } else { self.received }
     }
 
     /// Each completion is there, and each message that must come.

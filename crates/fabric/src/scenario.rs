@@ -261,8 +261,8 @@ pub struct Incident {
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It is killed: after so many steps of its port, in the middle of whatever it does then, or a
-    /// millisecond later.
+    /// It is killed. 0: at once. Else at that step of its port, from 1, in the middle of whatever it
+    /// does, or a millisecond later.
     Kill(u64),
     /// It is killed in the middle of a copy to or from each process that it may reach.
     KillCopying,

@@ -495,7 +495,7 @@ impl World {
             return Ok(());
         }
         if !self.machines[host].polls {
-            self.program_wakes(host);
+            self.program_wakes(host, found);
         } else if self.machines[host].tick_at.is_none() {
             self.tick_at(host, self.now + TICK);
         }

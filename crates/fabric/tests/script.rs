@@ -95,7 +95,7 @@ fn everything_is_where_it_belongs() {
         host b fd00::2 wake 20us buffer 5000 queue 8      # another comment
         host c fd00::3
         process d a restless 3us
-        kill c at 1us after 7
+        kill c at 1us step 7
         stop d at 2us for 1ms copying
         flow uc b c depth 1 receives 2 late 1s timeout 31 retry 0 rnr_retry 1 psn 1 0xffffff
           c send 5 unsignaled after 7us
@@ -162,7 +162,7 @@ fn nonsense_is_refused_with_its_line() {
         ("process c a memory", "a host has no \"memory\""),
         ("kill a", "\"at\" is missing"),
         ("kill c at 1us", "there is no host \"c\""),
-        ("kill a at 1us after 0", "steps is 0, not from 1 to"),
+        ("kill a at 1us step 0", "the step is 0, not from 1 to"),
         ("kill a at 1us soon", "\"soon\" makes no sense here"),
         ("stop a at 1us", "\"for\" is missing"),
         ("dereg a at 1us copying", "\"copying\" is one word too many"),

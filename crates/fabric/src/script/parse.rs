@@ -358,7 +358,7 @@ fn incident(scenario: &Scenario, verb: &str, mut words: Words<'_>) -> Result<Inc
         "kill" => match words.next() {
             None => What::Kill(0),
             Some("copying") => What::KillCopying,
-            Some("after") => What::Kill(words.number("steps", (1, u64::MAX))?),
+            Some("step") => What::Kill(words.number("the step", (1, u64::MAX))?),
             Some(word) => return Err(format!("{word:?} makes no sense here")),
         },
         "stop" => {

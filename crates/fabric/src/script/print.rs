@@ -203,7 +203,7 @@ fn incident_line(scenario: &Scenario, incident: &Incident) -> String {
     let (name, at) = (name(scenario, incident.host), time(incident.at));
     match incident.what {
         What::Kill(0) => format!("kill {name} at {at}"),
-        What::Kill(steps) => format!("kill {name} at {at} after {steps}"),
+        What::Kill(step) => format!("kill {name} at {at} step {step}"),
         What::KillCopying => format!("kill {name} at {at} copying"),
         What::Stop(ns) => format!("stop {name} at {at} for {}", time(ns)),
         What::StopCopying(ns) => format!("stop {name} at {at} for {} copying", time(ns)),

@@ -19,6 +19,9 @@ const LAST: u64 = 1_000_000;
 const AWAKE: (u64, u64) = (1_500, 40_000);
 /// A process hands a packet over in so long, at most, ns.
 const HAND_OVER: u64 = 10_000;
+/// Between processes that share memory, and have time, no operation takes so long, ns: it is less
+/// than the shortest ACK timeout of random scenarios.
+const LATE: u64 = 4_000_000;
 /// A deregistration that ended with EBUSY is tried again after so long, ns.
 const TRY_AGAIN: u64 = 1_000_000;
 
@@ -141,12 +144,16 @@ impl World {
         }
     }
 
-    /// A program has looked, and may have left work in its engine.
-    pub(super) fn program_wakes(&mut self, host: usize) {
-        match self.machines[host].spec.path {
-            HostPath::Off => self.run_at(host, self.now),
-            _ => self.ring(host),
+    /// A program has looked, and may have left work in its engine. If it `found` something, or has
+    /// posted, it looks once more before it sleeps: what it posted may be complete.
+    pub(super) fn program_wakes(&mut self, host: usize, found: bool) {
+        if self.machines[host].spec.path == HostPath::Off {
+            return self.run_at(host, self.now);
         }
+        if found {
+            self.look_soon(host, self.now);
+        }
+        self.ring(host);
     }
 
     /// A process has done something: others of its host may be woken by it, or may be who takes
@@ -271,8 +278,9 @@ impl World {
         let range = machine.wire.first_range();
         let folder = machine.folder.map(|at| self.folders[at].shared());
         match incident.what {
-            What::Kill(steps) => {
-                machine.wire.die_after(steps);
+            What::Kill(0) => self.bury(host),
+            What::Kill(step) => {
+                machine.wire.die_after(step - 1);
                 self.add(self.now + LAST, Event::Death(host));
             }
             What::KillCopying => {
@@ -378,9 +386,19 @@ impl World {
                 let shares = peer.is_some_and(|peer| peer.folder == machine.folder)
                     && machine.spec.path != HostPath::Off;
                 let counters = self.sides[*side].counters();
-                if shares && counters.timeouts > 0 {
+                if !shares {
+                    continue;
+                }
+                if counters.timeouts > 0 {
                     let who = self.sides[*side].waits_for();
                     return Err(format!("through memory, an ACK timeout: {who}"));
+                }
+                // One that is due has its peer's packets looked for first, and then it does not
+                // count.
+                let longest = self.sides[*side].latencies.iter().max();
+                if let Some(ns) = longest.filter(|ns| **ns >= LATE) {
+                    let who = self.sides[*side].waits_for();
+                    return Err(format!("through memory, an operation takes {ns} ns: {who}"));
                 }
             }
         }

@@ -336,6 +336,7 @@ impl SimulatedPort {
             membership.abandon();
         }
         if let Some(rings) = self.rings.take() {
+            rings.shm.cma_counters().add_to(&mut self.counters);
             self.forgotten = rings.die();
         }
         self.staged.clear();
