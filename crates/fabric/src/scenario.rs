@@ -23,7 +23,7 @@ pub struct HostSpec {
     pub receive_buffer: usize,
     /// Packets that leave its port in a microsecond; more wait in the device, as for a full socket.
     pub send_queue: usize,
-    /// About so often its programs begin or end to poll, or, if they never poll, its thread stays
+    /// At first about so often its programs begin or end to poll, or, if they never poll, its thread stays
     /// awake for a while, ns. 0: never.
     pub restless: u64,
 }

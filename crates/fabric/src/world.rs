@@ -104,6 +104,8 @@ struct Machine {
     is_dead: bool,
     /// Somebody has woken it, and it does not run yet.
     is_waking: bool,
+    /// How often it has done otherwise.
+    moods: u32,
     /// When the device runs next, as far as an event says so.
     run_at: Option<u64>,
     look_at: Option<u64>,
@@ -250,6 +252,7 @@ impl World {
                 stopped_until: 0,
                 is_dead: false,
                 is_waking: false,
+                moods: 0,
                 run_at: None,
                 look_at: None,
                 tick_at: None,

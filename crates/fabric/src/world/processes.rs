@@ -16,7 +16,9 @@ use crate::scenario::{HostSpec, What};
 /// ns.
 const LAST: u64 = 1_000_000;
 /// A thread that stays awake looks so often, and so long, at most, ns.
-const AWAKE: (u64, u64) = (1_500, 40_000);
+const AWAKE: (u64, u64) = (1_500, 6_000);
+/// After so many changes a restless process does otherwise half as often.
+const CALMS_AFTER: u32 = 32;
 /// A process hands a packet over in so long, at most, ns.
 const HAND_OVER: u64 = 10_000;
 /// Between processes that share memory, and have time, no operation takes so long, ns: it is less
@@ -211,6 +213,9 @@ impl World {
     fn become_restless(&mut self, host: usize) {
         let every = self.machines[host].spec.restless;
         if every > 0 && self.done_at.is_none() {
+            let machine = &mut self.machines[host];
+            machine.moods += 1;
+            let every = every << (machine.moods / CALMS_AFTER).min(20);
             let at = self.now + self.host_rng.u64(1..=2 * every);
             self.add(at, Event::ChangeMood(host));
         }

@@ -257,6 +257,7 @@ pub struct SimulatedPort {
     /// What others of its host know of it.
     process: Option<Arc<SimulatedProcess>>,
     rings: Option<Rings>,
+    is_dead: bool,
     /// What a killed process leaves in memory.
     forgotten: Option<Forgotten>,
     paths: Vec<(u32, Option<Path>)>,
@@ -284,6 +285,7 @@ impl SimulatedPort {
             membership: None,
             process: None,
             rings: None,
+            is_dead: false,
             forgotten: None,
             config,
             paths: Vec::new(),
@@ -340,6 +342,7 @@ impl SimulatedPort {
             self.forgotten = rings.die();
         }
         self.staged.clear();
+        self.is_dead = true;
         self.wire.queues().is_dead = true;
         // Nobody has its other end.
         self.wire.queues = Arc::default();
@@ -444,9 +447,8 @@ impl SimulatedPort {
 
     #[inline]
     pub(super) fn packet(&mut self, id: PathId, len: usize) -> Option<&mut [u8]> {
-        if !self.lives_on() {
-            return None;
-        }
+        // What a dead process sends goes nowhere: it does not know.
+        self.lives_on();
         let room = self.room_in_ring(id, len);
         self.by_ring = room == Some(Room::Yes);
         match room {
@@ -516,9 +518,7 @@ impl SimulatedPort {
     }
 
     pub(super) fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
-        if !self.lives_on() {
-            return false;
-        }
+        self.lives_on();
         if let (Some(route), Some(Rings { shm, .. })) = (self.route(path), &mut self.rings) {
             return shm.send_short(route, packet, self.now, &mut self.counters);
         }
@@ -559,6 +559,10 @@ impl SimulatedPort {
             let too_long = self.config.mtu != 0 && len + headers(&frame) > self.config.mtu as usize;
             if frame.dst.is_unspecified() || too_long {
                 self.counters.tx_errors += 1;
+                queues.put_by(frame.bytes);
+                continue;
+            }
+            if queues.is_dead {
                 queues.put_by(frame.bytes);
                 continue;
             }

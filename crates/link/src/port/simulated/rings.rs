@@ -289,7 +289,7 @@ impl SimulatedPort {
     #[inline]
     pub(super) fn lives_on(&mut self) -> bool {
         let lives = self.wire.queues().lives_on();
-        if !lives {
+        if !lives && !self.is_dead {
             self.abandon();
         }
         lives
