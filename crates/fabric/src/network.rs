@@ -101,9 +101,11 @@ impl Network {
         self.owners.insert(range, place);
     }
 
-    /// It does not bring all packets.
-    pub(crate) fn loses(&self) -> bool {
-        self.impairments.loss + self.impairments.corrupt > 0.0 || !self.fates.is_empty()
+    /// It does not bring all packets, each once and in order.
+    pub(crate) fn harms(&self) -> bool {
+        let chances = &self.impairments;
+        let harm = chances.loss + chances.corrupt + chances.reorder + chances.duplicate;
+        harm > 0.0 || !self.fates.is_empty()
     }
 
     /// Whether this packet may be harmed once more.

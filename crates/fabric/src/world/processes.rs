@@ -335,10 +335,11 @@ impl World {
             let side = self.machines[host].sides[at];
             // Its queue pair fails with the request that finds the memory gone.
             self.sides[side].may_end_with(Status::WorkRequestFlushed);
+            let harmed = self.network.harms() || self.is_handed_over(side);
             let peer = &mut self.sides[side ^ 1];
             peer.may_end_with(Status::RemoteAccessError);
-            if self.network.loses() {
-                // The NAK may be lost, and no other one follows it.
+            if harmed {
+                // The NAK may be lost, or overtake what it acknowledges, and no other one follows.
                 peer.may_end_with(Status::RetryExceeded);
             }
             again |= !self.sides[side].deregister();
@@ -350,6 +351,17 @@ impl World {
         self.carry(host);
     }
 
+    /// Packets between this side and its peer may come to another process of their host, which hands
+    /// them over, behind later ones.
+    fn is_handed_over(&self, side: usize) -> bool {
+        let of = |side: usize| self.machines.iter().find(|m| m.sides.contains(&side));
+        let (Some(own), Some(peer)) = (of(side), of(side ^ 1)) else {
+            return false;
+        };
+        let shares = own.folder == peer.folder && own.spec.path != HostPath::Off;
+        !shares && (own.folder.is_some() || peer.folder.is_some())
+    }
+
     /// A process is dead. Its peers find out.
     pub(super) fn bury(&mut self, host: usize) {
         let machine = &mut self.machines[host];
@@ -357,6 +369,10 @@ impl World {
             return;
         }
         machine.device.kill();
+        if let Some(folder) = machine.folder {
+            let range = machine.wire.first_range();
+            self.folders[folder].shared().set_stopped(range, false);
+        }
         for at in 0..self.machines[host].sides.len() {
             let side = self.machines[host].sides[at];
             self.sides[side].die();
