@@ -456,7 +456,7 @@ impl Side {
         let mut wqes = Vec::new();
         let mut next = None;
         while self.posted < self.own.ops.len()
-            && !(self.failed && !self.may_end.is_empty())
+            && (!self.failed || self.may_end.is_empty())
             && self.posted - self.completed < self.depth
             // What was posted together leaves together; what was not, need not.
             && wqes.len() < 4
