@@ -349,6 +349,12 @@ impl Side {
         self.qp.counters()
     }
 
+    /// How much longer an operation may take because programs look late, and post receives late,
+    /// ns. `look`: how late they look.
+    pub(crate) fn waits_for_receives(&self, look: u64) -> u64 {
+        (self.late + 2 * look) * self.depth as u64
+    }
+
     /// Messages that the program has received.
     pub(crate) fn received(&self) -> usize {
         // What a killed one has received nobody knows.

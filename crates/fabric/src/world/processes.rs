@@ -416,9 +416,11 @@ impl World {
                 }
                 // One that is due has its peer's packets looked for first, and then it does not
                 // count.
-                let longest = self.sides[*side].latencies.iter().max();
-                if let Some(ns) = longest.filter(|ns| **ns >= LATE) {
-                    let who = self.sides[*side].waits_for();
+                let side = &self.sides[*side];
+                let longest = side.latencies.iter().max();
+                let limit = LATE + side.waits_for_receives(POLL.1);
+                if let Some(ns) = longest.filter(|ns| **ns >= limit) {
+                    let who = side.waits_for();
                     return Err(format!("through memory, an operation takes {ns} ns: {who}"));
                 }
             }
