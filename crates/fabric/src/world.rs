@@ -302,7 +302,7 @@ impl World {
     }
 
     fn happen(&mut self, at: u64, event: Event) -> Result<(), String> {
-        if self.is_put_off(event) {
+        if self.is_put_off(at, event) {
             return Ok(());
         }
         match event {

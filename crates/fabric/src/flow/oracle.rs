@@ -405,7 +405,7 @@ impl Oracle {
             // With a shared receive queue that is seen before what has failed.
             let may_fail = !self.may_end.is_empty();
             self.has_flushed |= completion.status == Status::WorkRequestFlushed;
-            let is_over = self.failed || self.is_refusing() || may_fail;
+            let is_over = self.failed || self.has_refusals() || may_fail;
             let as_due = match completion.status {
                 Status::WorkRequestFlushed => is_over,
                 // That of a SEND whose window cannot be invalidated. Its bytes are there.

@@ -82,7 +82,7 @@ impl World {
     pub(super) fn begin_processes(&mut self) {
         for host in 0..self.machines.len() {
             // Its thread begins with a round.
-            if self.machines[host].spec.path != HostPath::Off && !self.machines[host].polls {
+            if !self.machines[host].polls {
                 self.run_at(host, self.now);
             }
             self.become_restless(host);
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Of a process that is dead nothing happens any more, and of one that is stopped not yet.
-    pub(super) fn is_put_off(&mut self, event: Event) -> bool {
+    pub(super) fn is_put_off(&mut self, at: u64, event: Event) -> bool {
         let host = match event {
             Event::Run(host)
             | Event::Look(host)
@@ -120,13 +120,19 @@ impl World {
         if until <= self.now {
             return false;
         }
-        match event {
-            Event::Run(_) => machine.run_at = Some(until),
-            Event::Look(_) => machine.look_at = Some(until),
-            Event::Tick(_) => machine.tick_at = Some(until),
-            _ => {}
+        let due = match event {
+            Event::Run(_) => &mut machine.run_at,
+            Event::Look(_) => &mut machine.look_at,
+            Event::Tick(_) => &mut machine.tick_at,
+            _ => {
+                self.add(until, event);
+                return true;
+            }
+        };
+        if *due == Some(at) {
+            *due = Some(until);
+            self.add(until, event);
         }
-        self.add(until, event);
         true
     }
 
@@ -171,9 +177,6 @@ impl World {
     /// A program has looked, and may have left work in its engine. If it `found` something, or has
     /// posted, it looks once more before it sleeps: what it posted may be complete.
     pub(super) fn program_wakes(&mut self, host: usize, found: bool) {
-        if self.machines[host].spec.path == HostPath::Off {
-            return self.run_at(host, self.now);
-        }
         if found {
             self.look_soon(host, self.now);
         }

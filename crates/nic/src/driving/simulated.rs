@@ -77,6 +77,7 @@ impl Nic {
         } else {
             engine.round_with(Look::Handover, Acks::MayWaitForAnswer);
         }
+        engine.batching.one_sided.looked(now);
         let maintain_at = engine.link.maintain(now).saturating_add(now);
         let deadline = match watches {
             true => engine.next_deadline_of_polled(),

@@ -37,7 +37,7 @@ fn random_incidents(rng: &mut fastrand::Rng, hosts: &[HostSpec], flows: &[Flow])
         let mut peers = flows.iter().filter(|flow| flow.hosts.contains(&host));
         let stays = |peer: &usize| hosts[*peer].address == hosts[host].address;
         let longest = match peers.all(|flow| flow.hosts.iter().all(stays)) {
-            true => 200_000_000,
+            true => 1_500_000_000,
             false => 5_000_000,
         };
         let what = match rng.u8(..8) {
