@@ -14,8 +14,6 @@ mod story;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rnic_nic::cm::{EventChannel, Id};
@@ -23,6 +21,7 @@ use rnic_nic::{Context, Frame, Host, SimulatedDevice, SimulatedHost};
 use rnic_nic::{SimulatedPort, SimulatedPortConfig, Wire};
 
 use crate::digest::Digest;
+use crate::folder::Folder;
 use crate::network::{Network, NetworkCounters};
 use crate::scenario::{HostSpec, Impairments, Scenario};
 use crate::world::Failure;
@@ -138,28 +137,6 @@ enum Event {
     Kill(usize),
     /// A side has heard that its peer was killed.
     DeathIsKnown(usize),
-}
-
-/// A folder that goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let memory = PathBuf::from("/dev/shm");
-        let base = match memory.is_dir() {
-            true => memory,
-            false => std::env::temp_dir(),
-        };
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Folder(base.join(format!("rnic-fabric-{}-{number}", std::process::id())))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 struct Machine {
@@ -350,7 +327,8 @@ impl World {
             first_range: 1 + 16 * at as u32,
             ..SimulatedPortConfig::default()
         };
-        let (link, wire) = SimulatedPort::of_host(config, &machine.folder.0).map_err(in_words)?;
+        let (link, wire) =
+            SimulatedPort::of_host(config, machine.folder.shared()).map_err(in_words)?;
         let device = SimulatedDevice::open(simulated, link).map_err(in_words)?;
         let lazy = [10 * MICROSECOND, 10 * MILLISECOND, 4 * SECOND][self.rng.usize(..3)];
         let listens_from = match self.rng.u8(..4) {

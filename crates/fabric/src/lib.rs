@@ -26,6 +26,8 @@
 //! | `shared_receives` | a shared receive queue, its receives and its limit event |
 //! | `world` | hosts, events, time |
 //! | `pair` | two hosts whose programs a test writes out, call by call |
+//! | `world/processes` | processes of one host: who wakes whom, who is stopped or killed |
+//! | `folder` | the files that they share |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
@@ -33,6 +35,7 @@ mod connections;
 mod datagrams;
 mod digest;
 mod flow;
+mod folder;
 mod inbox;
 mod memory;
 mod network;
@@ -48,8 +51,8 @@ pub use connections::{ConnectionCounts, ConnectionOutcome, ConnectionShape, conn
 pub use network::NetworkCounters;
 pub use pair::{Pair, Waits, Work};
 pub use scenario::{
-    Bound, Datagram, Direction, Endpoint, Fate, Flow, Grant, HostSpec, Impairments, Kind, Marked,
-    Measure, Op, Relation, Scenario, Service, Shape, SharedReceives, To, Window,
+    Bound, Datagram, Direction, Endpoint, Fate, Flow, Grant, HostSpec, Impairments, Incident, Kind,
+    Marked, Measure, Op, Relation, Scenario, Service, Shape, SharedReceives, To, What, Window,
 };
 pub use shrink::shrink;
 pub use world::{Failure, Outcome, run};

@@ -45,6 +45,9 @@ enum Command {
         /// As `soak` plays it: longer.
         #[arg(long)]
         long: bool,
+        /// So many seeds, from this one on.
+        #[arg(long, default_value_t = 1)]
+        count: u64,
         /// Prints it as a script.
         #[arg(long)]
         print: bool,
@@ -84,11 +87,15 @@ fn main() -> ExitCode {
         Command::Seed {
             seed,
             long,
+            count,
             print,
             shrink,
         } => {
             let shape = if long { soak::SHAPE } else { Shape::default() };
-            of_seed(&Scenario::random(seed, &shape), print, shrink)
+            (seed..seed.saturating_add(count)).try_fold(true, |good, seed| {
+                let scenario = Scenario::random(seed, &shape);
+                Ok(of_seed(seed, &scenario, print, shrink)? && good)
+            })
         }
         Command::Connections { seed } => Ok(of_connections(seed)),
         Command::Play { file } => play(&file),
@@ -120,10 +127,11 @@ fn tell(outcome: &Outcome) -> bool {
     say(outcome.failure.as_ref())
 }
 
-fn of_seed(scenario: &Scenario, print: bool, smaller: bool) -> Result<bool, String> {
+fn of_seed(seed: u64, scenario: &Scenario, print: bool, smaller: bool) -> Result<bool, String> {
     if print {
         print!("{}", script::print(scenario));
     }
+    print!("seed {seed}: ");
     let good = tell(&run(scenario));
     if !good && smaller {
         print!("{}", script::print(&shrink(scenario, 5_000).0));

@@ -10,6 +10,8 @@ use rnic_nic::{Access, Mr, Pd, Sge};
 /// Bytes on each side that nobody is granted.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
+/// What its owner writes to memory when it was deregistered.
+const REUSED: u8 = 0x99;
 
 /// Memory, its region, and the guards.
 pub(crate) struct Memory {
@@ -19,6 +21,8 @@ pub(crate) struct Memory {
     /// Where in `bytes` the region begins.
     start: usize,
     len: usize,
+    /// It was deregistered, and holds something else.
+    is_reused: bool,
 }
 
 impl Memory {
@@ -45,7 +49,24 @@ impl Memory {
             bytes,
             start,
             len,
+            is_reused: false,
         })
+    }
+
+    /// Deregisters it, and uses its bytes for something else. False: it is in use, and stays
+    /// registered.
+    pub(crate) fn deregister(&mut self) -> bool {
+        if self.mr.try_deregister().is_err() {
+            return false;
+        }
+        self.fill(0, self.len, REUSED);
+        self.is_reused = true;
+        true
+    }
+
+    /// If it was deregistered, nobody has touched it since.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        !self.is_reused || self.differs(0, &vec![REUSED; self.len]).is_none()
     }
 
     /// The key, for its owner and for peers.

@@ -47,6 +47,9 @@ pub(crate) struct Network {
     /// What becomes of certain packets, and how many of them there were.
     fates: Vec<(Marked, u64)>,
     hosts: HashMap<PortAddress, usize>,
+    places: usize,
+    /// Of hosts with several processes: which of them has a range of QPNs.
+    owners: HashMap<u32, usize>,
     links: Vec<Link>,
     /// How often a PSN of a flow was harmed.
     harmed: HashMap<(u32, u32, u8), u8>,
@@ -58,6 +61,8 @@ pub(crate) struct Network {
 
 /// The connection manager's queue pair.
 const QP1: u32 = 1;
+/// QPNs of a range, in bits.
+const RANGE_BITS: u32 = 12;
 /// 100 Gbit/s.
 const BITS_PER_NS: u64 = 100;
 /// What a packet has beside its bytes: Ethernet, IPv4, UDP, ICRC, FCS, gap.
@@ -66,13 +71,16 @@ const OVERHEAD: u64 = 14 + 20 + 8 + 4 + 4 + 20;
 impl Network {
     pub(crate) fn new(scenario: &Scenario) -> Network {
         let hosts = scenario.hosts.len();
-        let addresses = scenario.hosts.iter().zip(0..);
+        let addresses = scenario.hosts.iter().zip(0..hosts);
         Network {
             impairments: scenario.impairments.clone(),
             fates: scenario.fates.iter().map(|fate| (*fate, 0)).collect(),
             hosts: addresses
+                .rev()
                 .map(|(host, at)| (host.address.into(), at))
                 .collect(),
+            places: hosts,
+            owners: HashMap::new(),
             links: (0..hosts * hosts)
                 .map(|_| Link {
                     last: 0,
@@ -85,6 +93,18 @@ impl Network {
             harm: Vec::new(),
             counters: NetworkCounters::default(),
         }
+    }
+
+    /// A process has a range of QPNs.
+    pub(crate) fn know(&mut self, range: u32, place: usize) {
+        self.owners.insert(range, place);
+    }
+
+    /// It does not bring all packets, each once and in order.
+    pub(crate) fn harms(&self) -> bool {
+        let chances = &self.impairments;
+        let harm = chances.loss + chances.corrupt + chances.reorder + chances.duplicate;
+        harm > 0.0 || !self.fates.is_empty()
     }
 
     /// Whether this packet may be harmed once more.
@@ -150,10 +170,13 @@ impl Network {
     ) {
         self.counters.sent += 1;
         self.counters.bytes += frame.bytes.len() as u64;
-        match self.hosts.get(&frame.dst) {
-            Some(&to) => self.carry(now, (from, to), frame, arrives),
-            None => self.counters.lost += 1,
-        }
+        let Some(&host) = self.hosts.get(&frame.dst) else {
+            self.counters.lost += 1;
+            return;
+        };
+        let owner = self.owners.get(&(frame.dest_qpn() >> RANGE_BITS));
+        let to = owner.copied().unwrap_or(host);
+        self.carry(now, (from, to), frame, arrives);
     }
 
     /// The same for a packet to a multicast group, of which each member gets a copy, the sender's
@@ -181,7 +204,7 @@ impl Network {
         mut arrives: impl FnMut(usize, u64, Frame),
     ) {
         let opcode = Opcode(frame.bytes.first().copied().unwrap_or_default());
-        let at = from * self.hosts.len() + to;
+        let at = from * self.places + to;
         let link = &mut self.links[at];
         link.count += 1;
         let nth = link.count;

@@ -4,18 +4,20 @@ mod random;
 
 use std::net::IpAddr;
 
-use rnic_nic::{MwType, Status};
+use rnic_nic::{HostPath, MwType, Status};
 use rnic_wire::{Operation, PathMtu};
 
 pub use random::Shape;
 
-/// A host with one device.
+/// A process, with one device. Those with the same address are processes of one host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSpec {
     /// Its name in scripts.
     pub name: String,
     /// Its address.
     pub address: IpAddr,
+    /// How it reaches others of its host, and itself: all of a host do so in the same way.
+    pub path: HostPath,
     /// Its programs poll: they have the engine to themselves, and the background thread looks once
     /// in a millisecond. Else that thread drives.
     pub polls: bool,
@@ -28,6 +30,9 @@ pub struct HostSpec {
     pub receive_buffer: usize,
     /// Packets that leave its port in a microsecond; more wait in the device, as for a full socket.
     pub send_queue: usize,
+    /// At first about so often its programs begin or end to poll, or, if they never poll, its thread stays
+    /// awake for a while, ns. 0: never.
+    pub restless: u64,
 }
 
 impl HostSpec {
@@ -36,11 +41,13 @@ impl HostSpec {
         HostSpec {
             name: name.to_owned(),
             address,
+            path: HostPath::Off,
             polls: false,
             wake: 0,
             takes: 0,
             receive_buffer: 8 << 20,
             send_queue: usize::MAX,
+            restless: 0,
         }
     }
 }
@@ -448,6 +455,40 @@ pub struct Marked {
     pub fate: Fate,
 }
 
+/// What happens to a process, or what its program does beside its work requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// The process, by place in the list of hosts.
+    pub host: usize,
+    /// When, ns from the start.
+    pub at: u64,
+    /// What.
+    pub what: What,
+}
+
+impl Incident {
+    /// Queue pairs of the process, and their peers, may be unable to go on.
+    pub(crate) fn ends_flows(&self) -> bool {
+        !matches!(self.what, What::Stop(_) | What::StopCopying(_))
+    }
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is killed. 0: at once. Else at that step of its port, from 1, in the middle of whatever it
+    /// does, or a millisecond later.
+    Kill(u64),
+    /// It is killed in the middle of a copy to or from each process that it may reach.
+    KillCopying,
+    /// It is stopped for so long, ns, as by SIGSTOP.
+    Stop(u64),
+    /// The same in the middle of such copies.
+    StopCopying(u64),
+    /// Its programs deregister what their peers write to.
+    Deregister,
+}
+
 /// What can be counted of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
@@ -473,6 +514,14 @@ pub enum Measure {
     QkeyViolations,
     /// Limit events of shared receive queues.
     LimitEvents,
+    /// Packets that devices sent through rings.
+    Rings,
+    /// Bytes that initiators copied without packets.
+    Copied,
+    /// Packets whose payload went by reference.
+    References,
+    /// Deregistrations that ended with EBUSY.
+    Busy,
 }
 
 /// How what was counted compares.
@@ -525,6 +574,8 @@ pub struct Scenario {
     pub impairments: Impairments,
     /// What becomes of certain packets. Each of them has to be sent.
     pub fates: Vec<Marked>,
+    /// What happens to processes.
+    pub incidents: Vec<Incident>,
     /// What must hold at the end.
     pub bounds: Vec<Bound>,
 }
@@ -548,6 +599,18 @@ impl Scenario {
         let endpoints = self.endpoints.iter().filter(|e| e.srq == Some(srq));
         let endpoints = endpoints.map(|endpoint| self.receive_room(endpoint));
         flows.chain(endpoints).max().unwrap_or(64)
+    }
+
+    /// Messages that take receives of a shared receive queue, if each comes once.
+    pub(crate) fn most_to(&self, srq: usize) -> usize {
+        let flows = self.flows.iter().map(|flow| {
+            let ends = (0..2).filter(|end| flow.srqs[*end] == Some(srq));
+            let ops = ends.flat_map(|end| &flow.directions[1 - end].ops);
+            ops.filter(|op| op.kind.takes_receive()).count()
+        });
+        let endpoints = self.endpoints.iter().filter(|e| e.srq == Some(srq));
+        let datagrams = self.endpoints.iter().map(|from| from.datagrams.len());
+        flows.sum::<usize>() + endpoints.count() * datagrams.sum::<usize>()
     }
 
     /// Bytes that a receive of an endpoint has, those of the GRH included.

@@ -12,7 +12,7 @@ mod parse;
 mod print;
 mod words;
 
-use rnic_nic::{MwType, Status};
+use rnic_nic::{HostPath, MwType, Status};
 use rnic_wire::Operation;
 
 use crate::scenario::{Flow, Grant, Impairments, Kind, Measure, Relation, Service};
@@ -39,10 +39,11 @@ fn meaning<T: Copy>(table: Table<T>, word: &str) -> Option<T> {
 }
 
 /// What a line begins with that is not about an end of a flow. No host has such a name.
-const LINES: [&str; 11] = [
+const LINES: [&str; 15] = [
     "seed",
     "network",
     "host",
+    "process",
     "srq",
     "ud",
     "flow",
@@ -51,7 +52,13 @@ const LINES: [&str; 11] = [
     "corrupt",
     "duplicate",
     "delay",
+    "kill",
+    "stop",
+    "dereg",
 ];
+
+/// How processes of a host reach each other; without a word they exchange packets.
+const HOST_PATHS: Table<HostPath> = &[("memory", HostPath::On), ("rings", HostPath::Rings)];
 
 const SERVICES: Table<Service> = &[("rc", Service::Rc), ("uc", Service::Uc)];
 
@@ -136,6 +143,10 @@ const MEASURES: Table<Measure> = &[
     ("dropped", Measure::Dropped),
     ("qkey_violations", Measure::QkeyViolations),
     ("limit_events", Measure::LimitEvents),
+    ("rings", Measure::Rings),
+    ("copied", Measure::Copied),
+    ("references", Measure::References),
+    ("busy", Measure::Busy),
 ];
 
 const RELATIONS: Table<Relation> = &[

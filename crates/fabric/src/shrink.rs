@@ -7,6 +7,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rnic_nic::HostPath;
+
 use crate::scenario::{
     Datagram, Direction, Endpoint, Fate, Flow, HostSpec, Impairments, Kind, Marked, Op, Scenario,
     To,
@@ -129,9 +131,11 @@ impl Search {
             let mut fates = self.best.fates.iter();
             let mut endpoints = self.best.endpoints.iter();
             let mut srqs = self.best.srqs.iter();
+            let mut incidents = self.best.incidents.iter();
             let is_used = flows.any(|flow| flow.hosts.contains(&host))
                 || endpoints.any(|endpoint| endpoint.host == host)
                 || srqs.any(|srq| srq.host == host)
+                || incidents.any(|incident| incident.host == host)
                 || fates.any(|marked| [marked.from, marked.to].contains(&host));
             // A scenario without a host is none.
             if !is_used && self.best.hosts.len() > 1 {
@@ -158,6 +162,7 @@ impl Search {
 
     fn harm(&mut self) {
         self.fewer(|scenario| &mut scenario.bounds);
+        self.fewer(|scenario| &mut scenario.incidents);
         self.try_with(|candidate| {
             candidate.impairments = Impairments::default();
             candidate.fates.clear();
@@ -243,6 +248,10 @@ impl Search {
             self.halve(0, |candidate| Some(&mut candidate.hosts[host].wake));
             self.try_with(|candidate| candidate.hosts[host].takes = 0);
             self.try_with(|candidate| candidate.hosts[host].send_queue = usize::MAX);
+            self.try_with(|candidate| candidate.hosts[host].restless = 0);
+            // All processes of a host reach each other in one way.
+            self.try_with(|candidate| with_path(candidate, host, HostPath::Off));
+            self.try_with(|candidate| with_path(candidate, host, HostPath::Rings));
             let spec = &self.best.hosts[host];
             let usual = HostSpec::new(&spec.name, spec.address).receive_buffer;
             self.try_with(|candidate| candidate.hosts[host].receive_buffer = usual);
@@ -357,6 +366,13 @@ fn each_op(scenario: &mut Scenario, mut change: impl FnMut(&mut Op)) {
     }
 }
 
+fn with_path(scenario: &mut Scenario, host: usize, path: HostPath) {
+    let address = scenario.hosts[host].address;
+    let its = scenario.hosts.iter_mut();
+    its.filter(|other| other.address == address && other.path != HostPath::Off)
+        .for_each(|other| other.path = path);
+}
+
 impl Direction {
     /// What goes through windows goes directly, and nothing else is done with them.
     fn without_windows(&mut self) {
@@ -411,6 +427,9 @@ fn without_host(scenario: &mut Scenario, gone: usize) {
     for marked in &mut scenario.fates {
         move_up(&mut marked.from);
         move_up(&mut marked.to);
+    }
+    for incident in &mut scenario.incidents {
+        move_up(&mut incident.host);
     }
 }
 

@@ -15,6 +15,7 @@ pub const SHAPE: Shape = Shape {
     ops: 600,
     largest: 20_000,
     harm: 0.2,
+    incidents: 3,
 };
 
 /// How far it is. Written to a file now and then.

@@ -1,19 +1,28 @@
 //! Hosts, events, time.
+//!
+//! | file | duty |
+//! | --- | --- |
+//! | `build` | hosts, queue pairs and programs are made |
+//! | `processes` | what processes of one host do with each other |
+//! | `end` | what has to hold when all is over, and what was counted |
+
+mod build;
+mod end;
+mod processes;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use rnic_nic::{AsyncEvent, Context, Counters, Cq, Frame, Gid, Host, LinkCounters, Srq};
-use rnic_nic::{SimulatedDevice, SimulatedHost, SimulatedPort, SimulatedPortConfig, Wire};
+use rnic_nic::{AsyncEvent, Context, Frame, HostPath, LinkCounters, SimulatedDevice, Wire};
 
 use crate::datagrams::{self, Everybody};
 use crate::digest::Digest;
-use crate::flow::{Side, Way};
+use crate::flow::Side;
+use crate::folder::Folder;
 use crate::network::{Network, NetworkCounters};
-use crate::scenario::{Fate, HostSpec, Marked, Measure, Scenario};
-use crate::script;
+use crate::scenario::{HostSpec, Incident, Marked, Scenario};
 use crate::shared_receives::{Pool, User};
 
 /// The time at first, ns.
@@ -25,6 +34,8 @@ const POLL: (u64, u64) = (2_000, 200_000);
 const TICK: u64 = 1_000_000;
 /// A program looks at its completion queue so long after something came, at most, ns.
 const THINK: u64 = 3_000;
+/// What has come is taken in so long after all is complete, at most, ns.
+const TAKEN_IN: u64 = 2_000_000_000;
 /// Longer than any scenario takes: whoever waits then waits for ever.
 const END: u64 = 120_000_000_000;
 /// Events at one moment, and no more: time stands still.
@@ -76,15 +87,39 @@ enum Event {
     Look(usize),
     /// The background thread looks after a host whose program polls.
     Tick(usize),
+    /// A packet comes to a process from another one of its host.
+    HandOver(usize, usize),
+    /// A thread that stays awake looks.
+    LookAwake(usize),
+    /// A restless process does otherwise.
+    ChangeMood(usize),
+    /// What happens to processes, by place in the list.
+    Incident(usize),
+    /// A process is dead now, if it was not before.
+    Death(usize),
+    /// A process that was stopped goes on.
+    GoOn(usize),
 }
 
 struct Machine {
     spec: HostSpec,
+    /// Which of the folders is its host's.
+    folder: Option<usize>,
     device: SimulatedDevice,
     wire: Wire,
     sides: Vec<usize>,
     endpoints: Vec<usize>,
     pools: Vec<usize>,
+    /// Its programs poll now.
+    polls: bool,
+    /// Until when its thread stays awake, or the process is stopped.
+    awake_until: u64,
+    stopped_until: u64,
+    is_dead: bool,
+    /// Somebody has woken it, and it does not run yet.
+    is_waking: bool,
+    /// How often it has done otherwise.
+    moods: u32,
     /// When the device runs next, as far as an event says so.
     run_at: Option<u64>,
     look_at: Option<u64>,
@@ -116,6 +151,13 @@ struct World {
     contexts: Vec<Context>,
     everybody: Rc<Everybody>,
     machines: Vec<Machine>,
+    /// Of hosts with several processes, or with shared memory.
+    folders: Vec<Folder>,
+    incidents: Vec<Incident>,
+    /// Deregistrations that ended with EBUSY.
+    busy: u64,
+    /// What is random about processes of one host.
+    host_rng: fastrand::Rng,
     network: Network,
     digest: Digest,
     rng: fastrand::Rng,
@@ -187,126 +229,7 @@ pub fn run(scenario: &Scenario) -> Outcome {
     }
 }
 
-/// The queues of a shared receive queue, if one is meant.
-fn shared(pools: &[Pool], srq: Option<usize>) -> Result<Option<(Srq, Cq)>, String> {
-    let Some(srq) = srq else {
-        return Ok(None);
-    };
-    let pool = pools.get(srq);
-    let pool = pool.ok_or_else(|| format!("there is no shared receive queue {srq}"))?;
-    Ok(Some(pool.queues()))
-}
-
 impl World {
-    fn new(scenario: &Scenario) -> Result<World, String> {
-        let mut machines = Vec::new();
-        let mut contexts: Vec<Context> = Vec::new();
-        for (at, spec) in scenario.hosts.iter().enumerate() {
-            let host = Host::simulated(&SimulatedHost {
-                seed: scenario.seed ^ (at as u64 + 1) << 48,
-                now_ns: BEGIN,
-                addresses: vec![spec.address],
-                mtu: 4500,
-            });
-            let (port, wire) = SimulatedPort::new(SimulatedPortConfig {
-                addresses: vec![spec.address],
-                first_range: 1 + 16 * at as u32,
-                receive_buffer: spec.receive_buffer,
-                send_queue: spec.send_queue,
-                ..SimulatedPortConfig::default()
-            });
-            let device = SimulatedDevice::open(host, port).map_err(|e| e.to_string())?;
-            device.leave_to_polling(spec.polls);
-            contexts.push(device.context().map_err(|e| e.to_string())?);
-            machines.push(Machine {
-                spec: spec.clone(),
-                device,
-                wire,
-                sides: Vec::new(),
-                endpoints: Vec::new(),
-                pools: Vec::new(),
-                run_at: None,
-                look_at: None,
-                tick_at: None,
-                busy_until: BEGIN,
-                pause: POLL.0,
-            });
-        }
-        let impairments = &scenario.impairments;
-        let in_order = impairments.duplicate == 0.0
-            && impairments.reorder == 0.0
-            && scenario
-                .fates
-                .iter()
-                .all(|marked| matches!(marked.fate, Fate::Drop | Fate::Corrupt));
-        let mut pools = Vec::new();
-        for (at, spec) in scenario.srqs.iter().enumerate() {
-            let Some(context) = contexts.get(spec.host) else {
-                return Err(format!("{}: there is no host {}", spec.name, spec.host));
-            };
-            machines[spec.host].pools.push(at);
-            pools.push(Pool::new(scenario, at, context)?);
-        }
-        let mut sides: Vec<Side> = Vec::new();
-        for (at, flow) in scenario.flows.iter().enumerate() {
-            let [first, second] = flow.directions.each_ref().map(Way::new);
-            let of_this = |why: String| format!("flow {at}: {why}");
-            let ways = [first.map_err(of_this)?, second.map_err(of_this)?];
-            for end in 0..2 {
-                let Some(context) = contexts.get(flow.hosts[end]) else {
-                    return Err(format!("flow {at}: there is no host {}", flow.hosts[end]));
-                };
-                let seed = scenario.seed ^ ((2 * at + end) as u64) << 32;
-                machines[flow.hosts[end]].sides.push(sides.len());
-                let queues = shared(&pools, flow.srqs[end])?;
-                let with = (context, queues);
-                let side = Side::new((at, end), (flow, &ways), with, (seed, in_order))?;
-                if let Some(pool) = flow.srqs[end] {
-                    pools[pool].add(side.reachable().0, User::Side(sides.len()));
-                }
-                sides.push(side);
-            }
-            let [a, b] = [2 * at, 2 * at + 1];
-            let [of_a, of_b] = [sides[a].reachable(), sides[b].reachable()];
-            let gid = |end: usize| Gid::from(scenario.hosts[flow.hosts[end]].address);
-            sides[a].connect(flow, of_b, gid(1))?;
-            sides[b].connect(flow, of_a, gid(0))?;
-        }
-        let everybody = Rc::new(Everybody::new(scenario, in_order)?);
-        let mut endpoints = Vec::new();
-        for (at, spec) in scenario.endpoints.iter().enumerate() {
-            let room = scenario.receive_room(spec);
-            let seed = scenario.seed ^ (at as u64) << 32 ^ 0x7564;
-            machines[spec.host].endpoints.push(at);
-            let with = (&contexts[spec.host], shared(&pools, spec.srq)?);
-            let program = datagrams::Program::new((at, room), &everybody, with, seed)?;
-            if let Some(pool) = spec.srq {
-                pools[pool].add(program.qpn(), User::Endpoint(at));
-            }
-            endpoints.push(program);
-        }
-        for endpoint in &mut endpoints {
-            endpoint.get_ready()?;
-        }
-        Ok(World {
-            now: BEGIN,
-            events: BinaryHeap::new(),
-            sequence: 0,
-            under_way: UnderWay::default(),
-            sides,
-            endpoints,
-            pools,
-            contexts,
-            everybody,
-            machines,
-            network: Network::new(scenario),
-            digest: Digest::new(),
-            rng: fastrand::Rng::with_seed(scenario.seed ^ 0x776f_726c_6400),
-            done_at: None,
-            arrived_at: BEGIN,
-        })
-    }
-
     fn add(&mut self, at: u64, event: Event) {
         self.sequence += 1;
         self.events.push(Reverse((at, self.sequence, event)));
@@ -315,10 +238,11 @@ impl World {
     fn run(&mut self) -> Result<(), String> {
         for host in 0..self.machines.len() {
             self.look_soon(host, self.now);
-            if self.machines[host].spec.polls {
+            if self.machines[host].polls {
                 self.tick_at(host, self.now + TICK);
             }
         }
+        self.begin_processes();
         let (mut moment, mut events) = (self.now, 0);
         let end = self.now + END;
         // Whoever has a packet has taken it in, and its program has looked.
@@ -332,10 +256,16 @@ impl World {
             if events > MOST_AT_ONCE {
                 return Err("time stands still: events go on and on at one moment".to_owned());
             }
-            let arrives = matches!(event, Event::Arrive(..));
-            if self.done_at.is_some() && !arrives && self.under_way.is_empty() {
-                // What waits for a receive is taken in later.
-                if self.has_waiting() {
+            let arrives = matches!(event, Event::Arrive(..) | Event::HandOver(..));
+            if let Some(done_at) = self.done_at
+                && !arrives
+                && self.under_way.is_empty()
+            {
+                // What waits for a receive is taken in later. What a killed process has left in a
+                // ring may stay there.
+                if at < done_at + TAKEN_IN
+                    && (0..self.machines.len()).any(|host| self.has_waiting(host))
+                {
                     self.arrived_at = at;
                 }
                 if at > self.arrived_at + settles {
@@ -354,32 +284,16 @@ impl World {
         if self.done_at.is_none() {
             return Err(self.stuck());
         }
-        for (at, side) in self.sides.iter().enumerate() {
-            side.check_memory()?;
-            side.check_peer(&self.sides[at ^ 1])?;
-        }
-        for pool in &self.pools {
-            pool.check_memory()?;
-        }
-        let mut repeated = 0;
-        for endpoint in &self.endpoints {
-            repeated += endpoint.check_end()?;
-        }
-        // A copy that comes to a host comes to each of its queue pairs that are in the group.
-        let each = self.machines.iter().map(|machine| machine.endpoints.len());
-        let due = self.network.counters.duplicated * each.max().unwrap_or(0) as u64;
-        match repeated <= due {
-            true => Ok(()),
-            false => Err(format!(
-                "{repeated} datagrams came again, and the network repeated {due} at most"
-            )),
-        }
+        self.check_end()
     }
 
-    /// Packets came that a device has not taken in.
-    fn has_waiting(&self) -> bool {
-        let mut machines = self.machines.iter();
-        machines.any(|machine| machine.wire.waiting() > 0)
+    /// Packets came that a device has not taken in, or rings that it has not.
+    fn has_waiting(&self, host: usize) -> bool {
+        let machine = &self.machines[host];
+        let has_rings = machine.spec.path != HostPath::Off;
+        !machine.is_dead
+            && (machine.wire.waiting() > 0
+                || has_rings && (machine.device.has_arrivals() || machine.device.is_rung()))
     }
 
     fn is_done(&self) -> bool {
@@ -387,62 +301,10 @@ impl World {
             && self.endpoints.iter().all(datagrams::Program::is_done)
     }
 
-    /// What the scenario says about the end.
-    fn check(&self, scenario: &Scenario) -> Result<(), String> {
-        if let Some(marked) = self.network.unmet() {
-            let line = script::fate(scenario, &marked);
-            return Err(format!("`{line}`: not all of these packets were sent"));
-        }
-        for bound in &scenario.bounds {
-            let counted = self.count(bound.measure);
-            if !bound.holds(counted) {
-                let line = script::bound(bound);
-                let unit = if bound.measure == Measure::Time {
-                    " ns"
-                } else {
-                    ""
-                };
-                return Err(format!("`{line}`: it was {counted}{unit}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn count(&self, measure: Measure) -> u64 {
-        let counters = self.sides.iter().map(Side::counters);
-        let counters = counters.chain(self.endpoints.iter().map(|endpoint| endpoint.counters()));
-        let sum = |of: fn(&Counters) -> u64| counters.map(|counted| of(&counted)).sum();
-        match measure {
-            Measure::Time => self.done_at.unwrap_or(self.now) - BEGIN,
-            Measure::Packets => self.network.counters.sent,
-            Measure::Retransmissions => sum(|counted| counted.retransmitted_packets),
-            Measure::Timeouts => sum(|counted| counted.timeouts),
-            Measure::RnrNaks => sum(|counted| counted.rnr_naks_sent),
-            Measure::SequenceNaks => sum(|counted| counted.sequence_naks_sent),
-            Measure::Duplicates => sum(|counted| counted.duplicates_received),
-            Measure::Dropped => sum(|counted| counted.messages_dropped),
-            Measure::QkeyViolations => sum(|counted| counted.qkey_violations),
-            Measure::Received => {
-                let by_flows: usize = self.sides.iter().map(Side::received).sum();
-                let datagrams = self.endpoints.iter().map(|endpoint| endpoint.received());
-                by_flows as u64 + datagrams.sum::<u64>()
-            }
-            Measure::LimitEvents => self.pools.iter().map(|pool| pool.events).sum(),
-        }
-    }
-
-    /// Nothing is due, or nothing comes of it.
-    fn stuck(&self) -> String {
-        let waits = self.sides.iter().filter(|side| !side.is_done());
-        let endpoints = self.endpoints.iter().filter(|endpoint| !endpoint.is_done());
-        let waits = waits
-            .map(Side::waits_for)
-            .chain(endpoints.map(|endpoint| endpoint.waits_for()));
-        let waits: Vec<String> = waits.collect();
-        format!("everybody waits: {}", waits.join("; "))
-    }
-
     fn happen(&mut self, at: u64, event: Event) -> Result<(), String> {
+        if self.is_put_off(at, event) {
+            return Ok(());
+        }
         match event {
             Event::Arrive(host, place) => {
                 let Some(frame) = self.under_way.take(place) else {
@@ -450,27 +312,23 @@ impl World {
                 };
                 self.digest.word(self.now);
                 self.digest.bytes(&frame.bytes);
-                let (dst, qpn) = (frame.dst.ip(), frame.dest_qpn());
-                let machine = &mut self.machines[host];
-                machine.pause = POLL.0;
-                if machine.wire.arrive(frame)
-                    && !machine.endpoints.is_empty()
-                    && let Some(dst) = dst
-                {
-                    for at in self.everybody.recipients(host, (dst, qpn)) {
-                        self.endpoints[at].arrived += 1;
-                    }
-                }
-                let machine = &self.machines[host];
-                match machine.spec.polls {
-                    true => self.look_soon(host, self.now),
-                    false => {
-                        let wake = self.machines[host].spec.wake;
-                        let late = self.rng.u64(..=wake);
-                        self.run_at(host, self.now + late);
-                    }
+                let Some(host) = self.taker_of(host, &frame) else {
+                    return Ok(());
+                };
+                self.comes_to(host, frame, Wire::arrive);
+                self.packet_wakes(host);
+            }
+            Event::HandOver(host, place) => {
+                if let Some(frame) = self.under_way.take(place) {
+                    self.comes_to(host, frame, Wire::hand_over);
+                    self.packet_wakes(host);
                 }
             }
+            Event::LookAwake(host) => self.look_awake(host),
+            Event::ChangeMood(host) => self.change_mood(host),
+            Event::Incident(nth) => self.incident(nth)?,
+            Event::Death(host) => self.bury(host),
+            Event::GoOn(host) => self.go_on(host),
             Event::Run(host) => {
                 let machine = &mut self.machines[host];
                 if machine.run_at != Some(at) {
@@ -501,8 +359,24 @@ impl World {
         Ok(())
     }
 
+    /// A packet comes to a process, in a way that its port takes it.
+    fn comes_to(&mut self, host: usize, frame: Frame, put: fn(&Wire, Frame) -> bool) {
+        let (dst, qpn) = (frame.dst.ip(), frame.dest_qpn());
+        let machine = &self.machines[host];
+        if put(&machine.wire, frame)
+            && !machine.endpoints.is_empty()
+            && let Some(dst) = dst
+        {
+            for at in self.everybody.recipients(host, (dst, qpn)) {
+                self.endpoints[at].arrived += 1;
+            }
+        }
+    }
+
     fn device_runs(&mut self, host: usize) {
+        self.set_quota(host);
         let machine = &mut self.machines[host];
+        machine.is_waking = false;
         machine.device.host().set_time(self.now);
         let waiting = machine.wire.waiting();
         let next = machine.device.run();
@@ -513,11 +387,11 @@ impl World {
 
     /// The device wants to run at that time.
     fn device_wants(&mut self, host: usize, next: Option<u64>) {
-        let polls = self.machines[host].spec.polls;
+        let polls = self.machines[host].polls;
         match (polls, next) {
             (false, Some(at)) => self.run_at(host, at.max(self.now)),
             // The background thread looks once in a tick, or when a timer is due.
-            (true, at) if self.done_at.is_none() || self.machines[host].wire.waiting() > 0 => {
+            (true, at) if self.done_at.is_none() || self.has_waiting(host) => {
                 let tick = self.now + TICK;
                 let at = at.map_or(tick, |at| at.max(self.now + 1).min(tick));
                 self.tick_at(host, at);
@@ -527,9 +401,12 @@ impl World {
     }
 
     fn program_looks(&mut self, host: usize) -> Result<(), String> {
+        self.set_quota(host);
         self.machines[host].device.host().set_time(self.now);
-        let had_waiting = self.done_at.is_some() && self.machines[host].wire.waiting() > 0;
+        let had_waiting = self.done_at.is_some() && self.has_waiting(host);
         let (mut again, mut found) = (None, false);
+        // One poll takes in what is another's, who then gets an event.
+        let takes_in = self.has_waiting(host);
         let waiting = self.machines[host].wire.waiting();
         if !self.machines[host].pools.is_empty() {
             (again, found) = self.shared_receives(host)?;
@@ -549,21 +426,19 @@ impl World {
         }
         self.machines[host].has_taken(self.now, waiting);
         self.carry(host);
-        if self.done_at.is_none() && self.is_done() {
-            self.done_at = Some(self.now);
-            // Who polls does so for as long as something waits there, and once more.
-            (0..self.machines.len()).for_each(|host| self.look_soon(host, self.now));
+        self.note_end();
+        if self.machines[host].is_dead {
+            return Ok(());
         }
-        if !self.machines[host].spec.polls {
-            // Who left work in the engine wakes the background thread.
-            self.run_at(host, self.now);
+        if !self.machines[host].polls {
+            self.program_wakes(host, found || takes_in);
         } else if self.machines[host].tick_at.is_none() {
             self.tick_at(host, self.now + TICK);
         }
         if let Some(at) = again {
             self.look_soon(host, at.max(self.now));
         }
-        if self.machines[host].spec.polls {
+        if self.machines[host].polls {
             self.poll_again(host, found, had_waiting);
         }
         Ok(())
@@ -572,11 +447,11 @@ impl World {
     /// Programs poll until the last of them is done: a peer may need what they drive. What came
     /// since is taken in too, and then looked at, since one poll takes in what is another's.
     fn poll_again(&mut self, host: usize, found: bool, had_waiting: bool) {
-        let machine = &mut self.machines[host];
-        let has_waiting = self.done_at.is_some() && machine.wire.waiting() > 0;
+        let has_waiting = self.done_at.is_some() && self.has_waiting(host);
         if had_waiting && !has_waiting {
             return self.look_soon(host, self.now);
         }
+        let machine = &mut self.machines[host];
         if self.done_at.is_none() || has_waiting {
             machine.pause = match found {
                 true => POLL.0,
@@ -680,17 +555,35 @@ impl World {
             }
             let World {
                 network,
+                endpoints,
+                everybody,
                 events,
                 sequence,
                 under_way,
                 now,
                 ..
             } = self;
+            if !endpoints.is_empty()
+                && let Some(at) = everybody.of_qpn(frame.dest_qpn())
+            {
+                endpoints[at].networked += 1;
+            }
             network.send(*now, host, frame, |to, at, frame| {
                 *sequence += 1;
                 let event = Event::Arrive(to, under_way.put(frame));
                 events.push(Reverse((at, *sequence, event)));
             });
+        }
+        if self.machines[host].folder.is_some() {
+            self.see_to_others(host);
+        }
+    }
+
+    fn note_end(&mut self) {
+        if self.done_at.is_none() && self.is_done() {
+            self.done_at = Some(self.now);
+            // Who polls does so for as long as something waits there, and once more.
+            (0..self.machines.len()).for_each(|host| self.look_soon(host, self.now));
         }
     }
 
@@ -712,7 +605,8 @@ impl World {
     /// The hosts that have joined a multicast group.
     fn members(&self, group: IpAddr) -> Vec<usize> {
         let machines = self.machines.iter().enumerate();
-        let members = machines.filter(|(_, machine)| machine.wire.is_member(group));
+        let members =
+            machines.filter(|(_, machine)| !machine.is_dead && machine.wire.is_member(group));
         members.map(|(at, _)| at).collect()
     }
 }

@@ -2,8 +2,8 @@
 //! line.
 
 use rnic_fabric::script::{parse, print};
-use rnic_fabric::{Bound, Datagram, Fate, Grant, Kind, Marked, Measure, Op, Relation};
-use rnic_fabric::{Scenario, Shape, To, run};
+use rnic_fabric::{Bound, Datagram, Fate, Grant, Incident, Kind, Marked, Measure, Op, Relation};
+use rnic_fabric::{Scenario, Shape, To, What, run};
 use rnic_nic::MwType;
 
 /// A random one, with what `Scenario::random` leaves out.
@@ -37,6 +37,19 @@ fn with_everything(seed: u64) -> Scenario {
             measure,
             relation: [Relation::AtMost, Relation::Exactly, Relation::AtLeast][rng.usize(..3)],
             value: rng.u64(..600_000_000_000),
+        });
+    }
+    for _ in 0..rng.usize(1..5) {
+        scenario.incidents.push(Incident {
+            host: rng.usize(..hosts),
+            at: rng.u64(..1 << 30),
+            what: [
+                What::Kill(rng.u64(..3)),
+                What::KillCopying,
+                What::Stop(rng.u64(..1 << 30)),
+                What::StopCopying(rng.u64(..1 << 30)),
+                What::Deregister,
+            ][rng.usize(..5)],
         });
     }
     // Numbers that nobody has rounded.
@@ -88,6 +101,9 @@ fn everything_is_where_it_belongs() {
         host a 10.0.0.1 polls
         host b fd00::2 wake 20us buffer 5000 queue 8      # another comment
         host c fd00::3
+        process d a restless 3us
+        kill c at 1us step 7
+        stop d at 2us for 1ms copying
         flow uc b c depth 1 receives 2 late 1s timeout 31 retry 0 rnr_retry 1 psn 1 0xffffff
           c send 5 unsignaled after 7us
           b write_imm 0 fence times 3
@@ -174,6 +190,11 @@ fn everything_is_where_it_belongs() {
     assert_eq!(scenario.fates[0].nth, (2, 3));
     assert_eq!(scenario.fates[1].nth, (1, 1));
     assert_eq!(scenario.bounds[0].value, 5_000_000);
+    assert_eq!(scenario.hosts[3].address, scenario.hosts[0].address);
+    assert_eq!(scenario.hosts[3].restless, 3_000);
+    let what = scenario.incidents.iter().map(|incident| incident.what);
+    let what: Vec<What> = what.collect();
+    assert_eq!(what, [What::Kill(7), What::StopCopying(1_000_000)]);
 }
 
 #[test]
@@ -187,8 +208,17 @@ fn nonsense_is_refused_with_its_line() {
         ("seed", "the seed is missing"),
         ("seed -1", "the seed is \"-1\", not a number"),
         ("seed 1 2", "\"2\" is one word too many"),
-        ("host a 10.0.0.9", "there is a host a or 10.0.0.9 already"),
-        ("host c 10.0.0.1", "there is a host c or 10.0.0.1 already"),
+        ("host a 10.0.0.9", "something has the name a already"),
+        ("host c 10.0.0.1", "there is a host 10.0.0.1 already"),
+        ("process a b", "something has the name a already"),
+        ("process c d", "there is no host \"d\""),
+        ("process c a memory", "a host has no \"memory\""),
+        ("kill a", "\"at\" is missing"),
+        ("kill c at 1us", "there is no host \"c\""),
+        ("kill a at 1us step 0", "the step is 0, not from 1 to"),
+        ("kill a at 1us soon", "\"soon\" makes no sense here"),
+        ("stop a at 1us", "\"for\" is missing"),
+        ("dereg a at 1us copying", "\"copying\" is one word too many"),
         ("host c 0.0.0.0", "0.0.0.0 is not the address of a host"),
         ("host c 10.0.0", "\"10.0.0\" is no IP address"),
         ("host drop 10.0.0.9", "\"drop\" is no name for a host"),

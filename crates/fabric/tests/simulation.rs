@@ -2,6 +2,7 @@
 //! in order, all bytes are right, and nobody waits for ever.
 
 use rnic_fabric::{Impairments, Scenario, Shape, run};
+use rnic_nic::HostPath;
 
 /// Plays random scenarios from `seed` on until so many packets were sent. Gives the part of them
 /// that the network harmed.
@@ -46,6 +47,45 @@ fn ten_million_packets_of_random_scenarios() {
         ..Shape::default()
     };
     assert!(play(1 << 33, 10_000_000, &shape) > 0.1);
+}
+
+/// Short scenarios, most of them with processes that share memory: all three manners, kills, stops
+/// and deregistrations have their share.
+#[test]
+fn a_thousand_short_scenarios() {
+    let shape = Shape {
+        flows: 3,
+        ops: 12,
+        incidents: 5,
+        ..Shape::default()
+    };
+    let mut links = rnic_nic::LinkCounters::default();
+    let mut manners = [0; 3];
+    for seed in (1 << 34)..(1 << 34) + 1000 {
+        let scenario = Scenario::random(seed, &shape);
+        let outcome = run(&scenario);
+        if let Some(failure) = outcome.failure {
+            let text = rnic_fabric::script::print(&scenario);
+            panic!("seed {seed} fails {failure}\n{text}");
+        }
+        for (spec, link) in scenario.hosts.iter().zip(outcome.links) {
+            links += link;
+            manners[spec.path as usize] += 1;
+            // Each manner is what it says.
+            let rings = link.tx_host_packets;
+            let copied = link.tx_reached_bytes + link.rx_reached_bytes;
+            assert!(rings == 0 || spec.path != HostPath::Off, "seed {seed}");
+            let copies = copied + link.rx_host_pointed;
+            assert!(copies == 0 || spec.path == HostPath::On, "seed {seed}");
+        }
+    }
+    assert!(manners.iter().all(|count| *count > 300), "{manners:?}");
+    assert!(links.tx_host_packets > 5_000, "{links:?}");
+    assert_eq!(links.host_rings_wrong, 0);
+    if links.host_out_of_reach == 0 {
+        assert!(links.tx_reached_bytes > 100_000, "{links:?}");
+        assert!(links.rx_reached_bytes > 100_000, "{links:?}");
+    }
 }
 
 /// Promise: a seed says all. Or a failure could not be looked at again.

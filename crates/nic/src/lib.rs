@@ -59,8 +59,8 @@ pub use sync::within::within;
 pub use observe::{MOST_FAILURES, refused_verb};
 pub use rnic_host::is_stopped;
 pub use rnic_link::{
-    Address as PortAddress, FaultSpec, Frame, LinkCounters, SimulatedPort, SimulatedPortConfig,
-    Wire, XdpSpec,
+    Address as PortAddress, FaultSpec, Frame, HostPath, LinkCounters, SimulatedFolder,
+    SimulatedPort, SimulatedPortConfig, Wire, XdpSpec,
 };
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,

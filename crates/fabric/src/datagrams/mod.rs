@@ -84,7 +84,7 @@ impl Everybody {
     }
 
     /// The endpoint of that QPN.
-    fn of_qpn(&self, qpn: u32) -> Option<usize> {
+    pub(crate) fn of_qpn(&self, qpn: u32) -> Option<usize> {
         self.qpns.iter().position(|known| known.get() == qpn)
     }
 

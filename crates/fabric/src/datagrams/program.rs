@@ -9,7 +9,7 @@ use rnic_nic::{
 };
 
 use super::Everybody;
-use super::oracle::{Oracle, source_bytes, source_len};
+use super::oracle::{Come, Oracle, source_bytes, source_len};
 use crate::digest::Digest;
 use crate::inbox::{Inbox, InboxSpec, RECEIVE};
 use crate::memory::Memory;
@@ -40,6 +40,11 @@ pub(crate) struct Program {
     posted_at: u64,
     /// Packets for it that its port has taken.
     pub(crate) arrived: u64,
+    /// Packets to its QPN that went into the network, and not through a ring.
+    pub(crate) networked: u64,
+    /// Its process was stopped: then others may lose what they have for it.
+    pub(crate) is_lossy: bool,
+    is_dead: bool,
 }
 
 fn in_words<T: std::fmt::Display>(error: T) -> String {
@@ -107,6 +112,9 @@ impl Program {
             pd,
             posted_at: 0,
             arrived: 0,
+            networked: 0,
+            is_lossy: false,
+            is_dead: false,
         })
     }
 
@@ -164,14 +172,24 @@ impl Program {
         self.qp.qpn()
     }
 
+    /// Its process is killed.
+    pub(crate) fn die(&mut self) {
+        self.is_dead = true;
+    }
+
     /// Datagrams that the program has received.
     pub(crate) fn received(&self) -> u64 {
-        self.oracle.received()
+        // What a killed one has received nobody knows.
+        if self.is_dead {
+            0
+        } else {
+            self.oracle.received()
+        }
     }
 
     /// Each completion of a send is there.
     pub(crate) fn is_done(&self) -> bool {
-        self.oracle.is_done()
+        self.is_dead || self.oracle.is_done()
     }
 
     /// What the program waits for, in words.
@@ -303,12 +321,15 @@ impl Program {
     }
 
     /// At the end: memory is as it must be, and all that arrived was received or counted. Gives how
-    /// often datagrams came more than once.
-    pub(crate) fn check_end(&self) -> Result<u64, String> {
+    /// often datagrams came more than once. `all`: the programs of all endpoints.
+    pub(crate) fn check_end(&self, all: &[Program]) -> Result<u64, String> {
         let checked = || {
             let inbox = self.inbox.as_ref();
             if !self.source.guards_hold() || inbox.is_some_and(|inbox| !inbox.guards_hold()) {
                 return Err("a byte outside of the regions has changed".to_owned());
+            }
+            if self.is_dead {
+                return Ok(0);
             }
             if inbox.is_some_and(|inbox| !inbox.rest_is_empty()) {
                 return Err(
@@ -323,8 +344,21 @@ impl Program {
             {
                 return Err("memory that nobody may write has changed".to_owned());
             }
-            self.oracle.check_counts(self.arrived, &self.counters())
+            self.oracle.check_counts(self.come(all), &self.counters())
         };
         checked().map_err(|why| self.of_this(&why))
+    }
+
+    /// Packets that have come: those that the network brought, and those of rings, which lose none.
+    fn come(&self, all: &[Program]) -> Come {
+        let to_this = |from: &Program| from.oracle.sent_to(self.at);
+        let sent: u64 = all.iter().map(to_this).sum();
+        let by_rings = sent.saturating_sub(self.networked);
+        // Of what a dead one had posted, some has left.
+        let mut dead = all.iter().filter(|from| from.is_dead);
+        Come {
+            most: self.arrived + by_rings,
+            is_exact: !self.is_lossy && !dead.any(|from| to_this(from) > 0),
+        }
     }
 }

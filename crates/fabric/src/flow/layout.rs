@@ -117,10 +117,18 @@ impl Regions {
         }
     }
 
+    fn all(&self) -> [&Memory; 4] {
+        [&self.source, &self.landing, &self.target, &self.remote]
+    }
+
     /// Nobody has written beside them.
     pub(super) fn guards_hold(&self) -> bool {
-        let all = [&self.source, &self.landing, &self.target, &self.remote];
-        all.iter().all(|memory| memory.guards_hold())
+        self.all().iter().all(|memory| memory.guards_hold())
+    }
+
+    /// Nobody has written to what was deregistered.
+    pub(super) fn are_left_alone(&self) -> bool {
+        self.all().iter().all(|memory| memory.is_left_alone())
     }
 }
 

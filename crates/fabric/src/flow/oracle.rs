@@ -68,6 +68,12 @@ pub(super) struct Oracle {
     gave_up: bool,
     /// A work request that the peer has asked for is in the send queue, behind so many own ones.
     asked_behind: Option<usize>,
+    /// What the first operation that fails may end with, whatever the scenario says.
+    may_end: Vec<Status>,
+    /// A receive was flushed.
+    has_flushed: bool,
+    /// Its process was killed.
+    is_dead: bool,
 }
 
 impl Oracle {
@@ -120,12 +126,27 @@ impl Oracle {
             failed: false,
             gave_up: false,
             asked_behind: None,
+            may_end: Vec::new(),
+            has_flushed: false,
+            is_dead: false,
         }
+    }
+
+    /// From now on the peer may be unable to do its part: the next operation may end with this
+    /// status, and all behind it are flushed.
+    pub(super) fn may_end_with(&mut self, status: Status) {
+        self.may_end.push(status);
+    }
+
+    /// Its process is killed.
+    pub(super) fn die(&mut self) {
+        self.is_dead = true;
     }
 
     /// Messages that the program has received.
     pub(super) fn received(&self) -> usize {
-        self.received
+        // What a killed one has received nobody knows.
+        if self.is_dead { 0 } else { self.received }
     }
 
     /// Operations posted so far.
@@ -151,6 +172,17 @@ impl Oracle {
 
     /// Each completion is there, and each message that must come.
     pub(super) fn is_done(&self) -> bool {
+        if self.is_dead {
+            return true;
+        }
+        if !self.may_end.is_empty() {
+            let all = if self.is_over() {
+                self.posted()
+            } else {
+                self.own.ops.len()
+            };
+            return self.completed == all;
+        }
         let all_received = self.service == Service::Uc || self.received >= self.due;
         self.completed == self.own.ops.len() && all_received
     }
@@ -174,6 +206,17 @@ impl Oracle {
     /// An operation of this end has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failed
+    }
+
+    /// One has failed because of what has become of the peer: the program posts nothing more.
+    pub(super) fn is_over(&self) -> bool {
+        self.failed && !self.may_end.is_empty()
+    }
+
+    /// By the rules of windows an operation of this end or of the peer fails, which leaves both
+    /// queue pairs in ERR, and what is under way without an answer.
+    pub(super) fn has_refusals(&self) -> bool {
+        self.is_refusing() || is_refused(&self.own, &self.own_ends)
     }
 
     /// A work request that the peer has asked for is posted.
@@ -228,6 +271,9 @@ impl Oracle {
         regions: &Regions,
     ) -> Result<(), String> {
         let nth = completion.wr_id as usize;
+        if !self.may_end.is_empty() && completion.status != Status::Success {
+            return self.check_end(nth, completion.status);
+        }
         // The peer was refused something: its NAK leaves this queue pair in ERR, at any time.
         let flushed = completion.status == Status::WorkRequestFlushed && self.is_refusing();
         let gives_up = completion.status == Status::RetryExceeded && self.may_give_up(nth);
@@ -268,6 +314,28 @@ impl Oracle {
             }
         }
         self.latencies.push(now - self.posted_times[nth]);
+        self.completed = nth + 1;
+        Ok(())
+    }
+
+    /// Operation `nth` fails, since the peer cannot do its part any more.
+    fn check_end(&mut self, nth: usize, status: Status) -> Result<(), String> {
+        let mut before = self.completed..nth.min(self.posted());
+        let skipped = before.find(|at| self.failed || self.is_signaled(*at));
+        if nth < self.completed || nth >= self.posted() || skipped.is_some() {
+            let due = self.completed;
+            return Err(format!(
+                "operation {nth} fails with {status:?}, due was {due}"
+            ));
+        }
+        let due = match self.failed {
+            true => &[Status::WorkRequestFlushed][..],
+            false => &self.may_end,
+        };
+        if !due.contains(&status) {
+            return Err(format!("operation {nth} ends with {status:?}, not {due:?}"));
+        }
+        self.failed = true;
         self.completed = nth + 1;
         Ok(())
     }
@@ -334,7 +402,10 @@ impl Oracle {
         inbox: &mut Inbox,
     ) -> Result<(), String> {
         if completion.status != Status::Success {
-            let is_over = self.failed || self.is_refusing();
+            // With a shared receive queue that is seen before what has failed.
+            let may_fail = !self.may_end.is_empty();
+            self.has_flushed |= completion.status == Status::WorkRequestFlushed;
+            let is_over = self.failed || self.has_refusals() || may_fail;
             let as_due = match completion.status {
                 Status::WorkRequestFlushed => is_over,
                 // That of a SEND whose window cannot be invalidated. Its bytes are there.
@@ -411,9 +482,18 @@ impl Oracle {
         if !regions.guards_hold() || inbox.is_some_and(|inbox| !inbox.guards_hold()) {
             return Err("a byte outside of the regions has changed".to_owned());
         }
+        if !regions.are_left_alone() {
+            return Err("a byte has changed that was deregistered".to_owned());
+        }
+        let by_peer = self.may_end.contains(&Status::WorkRequestFlushed) || self.is_refusing();
+        if self.has_flushed && !self.failed && !by_peer && !self.is_dead {
+            return Err("a receive was flushed, and nothing has failed".to_owned());
+        }
         // What fails by the rules of windows leaves nothing behind, and what fails otherwise may.
         let otherwise = |way: &Direction| way.ops.iter().any(|op| op.expect != Status::Success);
         if self.service == Service::Uc
+            || !self.may_end.is_empty()
+            || self.is_dead
             || is_refused(&self.own, &self.own_ends)
             || self.peers.windows.is_empty() && otherwise(&self.peers)
         {

@@ -186,6 +186,27 @@ impl Side {
         }
     }
 
+    /// From now on the peer may be unable to do its part: the next operation may end with this
+    /// status, and all behind it are flushed.
+    pub(crate) fn may_end_with(&mut self, status: Status) {
+        self.oracle.may_end_with(status);
+    }
+
+    /// Its process is killed.
+    pub(crate) fn die(&mut self) {
+        self.oracle.die();
+    }
+
+    /// Deregisters what the peer writes to. False: EBUSY.
+    pub(crate) fn deregister(&mut self) -> bool {
+        self.regions.target.deregister()
+    }
+
+    /// Operations of its flow are refused, by the rules of windows.
+    pub(crate) fn has_refusals(&self) -> bool {
+        self.oracle.has_refusals()
+    }
+
     /// What the queue pair has counted.
     pub(crate) fn counters(&self) -> rnic_nic::Counters {
         self.qp.counters()
@@ -194,6 +215,11 @@ impl Side {
     /// Messages that the program has received.
     pub(crate) fn received(&self) -> usize {
         self.oracle.received()
+    }
+
+    /// The longest time that an operation took, ns.
+    pub(crate) fn longest(&self) -> Option<u64> {
+        self.oracle.latencies.iter().max().copied()
     }
 
     /// How long each operation took that was seen to complete, ns.
@@ -298,6 +324,7 @@ impl Side {
             self.oracle.posts_asked();
         }
         while self.oracle.posted() < self.oracle.own.ops.len()
+            && !self.oracle.is_over()
             && self.oracle.queued() < self.depth
             && !self.is_asking
             // What was posted together leaves together; what was not, need not.

@@ -10,13 +10,13 @@ use rnic_wire::PathMtu;
 
 use super::words::{self, Words, no_time, within};
 use super::{
-    AGAIN, CHANCES, GRANTS, KINDS, LINES, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
-    STATUSES, WINDOW_TYPES,
+    AGAIN, CHANCES, GRANTS, HOST_PATHS, KINDS, LINES, MEASURES, NONE, NUMBERS, OPERATIONS,
+    RELATIONS, SERVICES, STATUSES, WINDOW_TYPES,
 };
 use super::{ends, meaning};
 use crate::scenario::{
-    Bound, Fate, Flow, Grant, HostSpec, Impairments, Kind, Marked, Measure, Op, Scenario, Service,
-    SharedReceives, Window,
+    Bound, Fate, Flow, Grant, HostSpec, Impairments, Incident, Kind, Marked, Measure, Op, Scenario,
+    Service, SharedReceives, What, Window,
 };
 
 /// Bytes of a work request at most: what the oracle has different bytes for.
@@ -105,6 +105,16 @@ fn one(scenario: &mut Scenario, first: &str, mut words: Words<'_>) -> Result<(),
             scenario.hosts.push(host);
             Ok(())
         }
+        "process" => {
+            let process = process(scenario, words)?;
+            scenario.hosts.push(process);
+            Ok(())
+        }
+        "kill" | "stop" | "dereg" => {
+            let incident = incident(scenario, first, words)?;
+            scenario.incidents.push(incident);
+            Ok(())
+        }
         "srq" => {
             let srq = srq(scenario, words)?;
             scenario.srqs.push(srq);
@@ -166,8 +176,18 @@ fn network(impairments: &mut Impairments, mut words: Words<'_>) -> Result<(), St
     Ok(())
 }
 
+/// The name of a host or process that is new.
+fn new_host<'a>(scenario: &Scenario, words: &mut Words<'a>) -> Result<&'a str, String> {
+    let name = name_of("host", words)?;
+    is_new(scenario, name)?;
+    if scenario.hosts.len() == MOST_HOSTS {
+        return Err(format!("more than {MOST_HOSTS} hosts"));
+    }
+    Ok(name)
+}
+
 fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
-    let name = name_of("host", &mut words)?;
+    let name = new_host(scenario, &mut words)?;
     let address = words.need("the host's address")?;
     let address: IpAddr = address
         .parse()
@@ -176,17 +196,31 @@ fn host(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
     if address.is_unspecified() || address.is_multicast() || is_broadcast {
         return Err(format!("{address} is not the address of a host"));
     }
-    let mut others = scenario.hosts.iter();
-    if others.any(|host| host.name == name || host.address == address) {
-        return Err(format!("there is a host {name} or {address} already"));
-    }
-    is_new(scenario, name)?;
-    if scenario.hosts.len() == MOST_HOSTS {
-        return Err(format!("more than {MOST_HOSTS} hosts"));
+    if scenario.hosts.iter().any(|host| host.address == address) {
+        return Err(format!("there is a host {address} already"));
     }
     let mut host = HostSpec::new(name, address);
+    if let Some(path) = words.next_if(|word| meaning(HOST_PATHS, word)) {
+        host.path = path;
+    }
+    attributes(host, words)
+}
+
+/// Another process of a host.
+fn process(scenario: &Scenario, mut words: Words<'_>) -> Result<HostSpec, String> {
+    let name = new_host(scenario, &mut words)?;
+    let first = &scenario.hosts[place(scenario, &mut words)?];
+    let process = HostSpec {
+        path: first.path,
+        ..HostSpec::new(name, first.address)
+    };
+    attributes(process, words)
+}
+
+fn attributes(mut host: HostSpec, mut words: Words<'_>) -> Result<HostSpec, String> {
     while let Some(word) = words.next() {
         match word {
+            "restless" => host.restless = words.time("restless")?,
             "polls" => host.polls = true,
             "takes" => host.takes = words.time("takes")?,
             "wake" => host.wake = words.time("wake")?,
@@ -467,6 +501,31 @@ fn fate(scenario: &Scenario, verb: &str, mut words: Words<'_>) -> Result<Marked,
         nth,
         fate,
     })
+}
+
+fn incident(scenario: &Scenario, verb: &str, mut words: Words<'_>) -> Result<Incident, String> {
+    let host = place(scenario, &mut words)?;
+    expect(&mut words, "at")?;
+    let at = words.time("when")?;
+    let what = match verb {
+        "kill" => match words.next() {
+            None => What::Kill(0),
+            Some("copying") => What::KillCopying,
+            Some("step") => What::Kill(words.number("the step", (1, u64::MAX))?),
+            Some(word) => return Err(format!("{word:?} makes no sense here")),
+        },
+        "stop" => {
+            expect(&mut words, "for")?;
+            let time = words.time("how long")?;
+            match words.next_if(|word| (word == "copying").then_some(())) {
+                Some(()) => What::StopCopying(time),
+                None => What::Stop(time),
+            }
+        }
+        _ => What::Deregister,
+    };
+    words.end()?;
+    Ok(Incident { host, at, what })
 }
 
 fn expect(words: &mut Words<'_>, what: &str) -> Result<(), String> {

@@ -5,13 +5,13 @@ mod datagrams;
 use std::fmt::{self, Write};
 
 use super::{
-    AGAIN, CHANCES, GRANTS, KINDS, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS, SERVICES,
-    STATUSES, UNITS, WINDOW_TYPES,
+    AGAIN, CHANCES, GRANTS, HOST_PATHS, KINDS, MEASURES, NONE, NUMBERS, OPERATIONS, RELATIONS,
+    SERVICES, STATUSES, UNITS, WINDOW_TYPES,
 };
 use super::{ends, word};
 use crate::scenario::{
-    Bound, Fate, Flow, Grant, HostSpec, Impairments, Marked, Measure, Op, Relation, Scenario,
-    SharedReceives, Window,
+    Bound, Fate, Flow, Grant, HostSpec, Impairments, Incident, Marked, Measure, Op, Relation,
+    Scenario, SharedReceives, What, Window,
 };
 
 /// The scenario as a script.
@@ -26,8 +26,10 @@ impl fmt::Display for Scenario {
         if !network.is_empty() {
             writeln!(f, "network{network}")?;
         }
-        for spec in &self.hosts {
-            writeln!(f, "{}", host(spec))?;
+        for (at, spec) in self.hosts.iter().enumerate() {
+            let mut before = self.hosts[..at].iter();
+            let first = before.find(|other| other.address == spec.address);
+            writeln!(f, "{}", host(spec, first))?;
         }
         for srq in &self.srqs {
             writeln!(f, "{}", srq_line(self, srq))?;
@@ -64,6 +66,9 @@ impl fmt::Display for Scenario {
         }
         for marked in &self.fates {
             writeln!(f, "{}", fate(self, marked))?;
+        }
+        for incident in &self.incidents {
+            writeln!(f, "{}", incident_line(self, incident))?;
         }
         for line in &self.bounds {
             writeln!(f, "{}", bound(line))?;
@@ -128,7 +133,8 @@ fn network(impairments: &Impairments) -> String {
     text
 }
 
-fn host(spec: &HostSpec) -> String {
+/// `first`: the first process of its host, if that is another one.
+fn host(spec: &HostSpec, first: Option<&HostSpec>) -> String {
     let HostSpec {
         name,
         address,
@@ -137,6 +143,8 @@ fn host(spec: &HostSpec) -> String {
         takes,
         receive_buffer,
         send_queue,
+        path,
+        restless,
     } = spec;
     let usual = HostSpec::new(name, *address);
     let polls = if *polls { " polls" } else { "" };
@@ -148,7 +156,15 @@ fn host(spec: &HostSpec) -> String {
     let queue = or_nothing(*send_queue != usual.send_queue, || {
         format!(" queue {send_queue}")
     });
-    format!("host {name} {address}{polls}{wake}{takes}{buffer}{queue}")
+    let restless = or_nothing(*restless != 0, || format!(" restless {}", time(*restless)));
+    let rest = format!("{polls}{wake}{takes}{buffer}{queue}{restless}");
+    if let Some(first) = first {
+        return format!("process {name} {}{rest}", first.name);
+    }
+    let path = or_nothing(*path != usual.path, || {
+        format!(" {}", word(HOST_PATHS, path))
+    });
+    format!("host {name} {address}{path}{rest}")
 }
 
 fn flow_line(flow: &Flow, [first, second]: [&str; 2]) -> String {
@@ -233,6 +249,19 @@ pub(crate) fn fate(scenario: &Scenario, marked: &Marked) -> String {
         (first, last) => format!(" {first}..{last}"),
     };
     format!("{verb} {from} {to}{space}{operation}{nth}{time}")
+}
+
+/// What happens to a process, as a line.
+fn incident_line(scenario: &Scenario, incident: &Incident) -> String {
+    let (name, at) = (name(scenario, incident.host), time(incident.at));
+    match incident.what {
+        What::Kill(0) => format!("kill {name} at {at}"),
+        What::Kill(step) => format!("kill {name} at {at} step {step}"),
+        What::KillCopying => format!("kill {name} at {at} copying"),
+        What::Stop(ns) => format!("stop {name} at {at} for {}", time(ns)),
+        What::StopCopying(ns) => format!("stop {name} at {at} for {} copying", time(ns)),
+        What::Deregister => format!("dereg {name} at {at}"),
+    }
 }
 
 /// What must hold at the end, as a line.

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-pub use simulated::{Frame, SimulatedPort, SimulatedPortConfig, Wire};
+pub use simulated::{Frame, SimulatedFolder, SimulatedPort, SimulatedPortConfig, Wire};
 
 use crate::roce::{Look, QuickPoll, RoceLink};
 use crate::shm::Deliver;
@@ -48,6 +48,7 @@ macro_rules! either {
         }
     };
 }
+use either;
 
 impl From<RoceLink> for Port {
     fn from(link: RoceLink) -> Port {
@@ -109,7 +110,7 @@ impl Port {
     /// Packets of this path go through memory: none is lost, and they stay in order.
     #[inline]
     pub fn is_by_memory(&self, path: PathId) -> bool {
-        self.roce().is_some_and(|link| link.is_by_memory(path))
+        either!(self, port => port.is_by_memory(path))
     }
 
     /// It leads to an address of this host.
@@ -207,9 +208,7 @@ impl Port {
     /// The time, for packets that are built before the next call that has one.
     #[inline]
     pub fn set_time(&mut self, now_ns: u64) {
-        if let Some(link) = self.roce_mut() {
-            link.set_time(now_ns);
-        }
+        either!(self, port => port.set_time(now_ns));
     }
 
     /// Packets are waiting for `flush`.
@@ -229,19 +228,13 @@ impl Port {
     /// Publishes what was built for rings. False: packets wait for `flush`.
     #[inline]
     pub fn publish(&mut self) -> bool {
-        match self {
-            Port::Roce(link) => link.publish(),
-            Port::Simulated(port) => !port.has_pending(),
-        }
+        either!(self, port => port.publish())
     }
 
     /// Sends all packets built since the last flush. Never blocks. What cannot be sent is counted
     /// and lost, as on a wire.
     pub fn flush(&mut self, now_ns: u64) {
-        match self {
-            Port::Roce(link) => link.flush(now_ns),
-            Port::Simulated(port) => port.flush(),
-        }
+        either!(self, port => port.flush(now_ns));
     }
 
     /// When `flush` must be called for packets that were held back, or `receive_while` for those
@@ -275,10 +268,7 @@ impl Port {
     /// [`receive_while`](Port::receive_while) takes in. `socket`: a system call may be made.
     #[inline]
     pub fn quick_poll(&mut self, socket: bool) -> QuickPoll {
-        match self {
-            Port::Roce(link) => link.quick_poll(socket),
-            Port::Simulated(port) => port.quick_poll(socket),
-        }
+        either!(self, port => port.quick_poll(socket))
     }
 
     /// Receives until nothing is there, or about `budget` packets were handed to `deliver`. If that
@@ -291,10 +281,7 @@ impl Port {
         look: Look,
         deliver: &mut Deliver<'_>,
     ) -> usize {
-        match self {
-            Port::Roce(link) => link.receive_while(now_ns, budget, look, deliver),
-            Port::Simulated(port) => port.receive_while(budget, deliver),
-        }
+        either!(self, port => port.receive_while(now_ns, budget, look, deliver))
     }
 
     /// Half of what the port keeps of packets that nobody takes in, bytes: what all peers together
@@ -316,30 +303,26 @@ impl Port {
     }
 }
 
-/// Sleep, and who wakes whom. A simulated port wakes nobody: whoever simulates knows when packets
-/// arrive.
+/// Sleep, and who wakes whom. Packets that arrive at a simulated port wake nobody: whoever
+/// simulates knows when they do.
 impl Port {
     /// The application polls, so no process has to wake this one for packets (true), or it does not
     /// any more.
     pub fn leave_to_polling(&mut self, polled: bool) {
-        if let Some(link) = self.roce_mut() {
-            link.leave_to_polling(polled);
-        }
+        either!(self, port => port.leave_to_polling(polled));
     }
 
     /// Nobody will look for packets from now on unless a descriptor is readable. True: something is
     /// there already.
     pub fn fall_asleep(&mut self) -> bool {
-        match self {
-            Port::Roce(link) => link.fall_asleep(),
-            Port::Simulated(port) => port.has_arrivals(),
-        }
+        either!(self, port => port.fall_asleep())
     }
 
     /// For a thread that slept on descriptors and says which are readable.
     pub fn woken(&mut self, now_ns: u64, rx_readable: bool, wake_readable: bool) {
-        if let Some(link) = self.roce_mut() {
-            link.woken(now_ns, rx_readable, wake_readable);
+        match self {
+            Port::Roce(link) => link.woken(now_ns, rx_readable, wake_readable),
+            Port::Simulated(port) => port.woken(now_ns, wake_readable),
         }
     }
 
@@ -350,12 +333,12 @@ impl Port {
 
     /// Readable when a process of this host woke this one; -1 if none ever does.
     pub fn wake_fd(&self) -> RawFd {
-        self.roce().map_or(-1, RoceLink::wake_fd)
+        either!(self, port => port.wake_fd())
     }
 
     /// Descriptors that are readable rarely, of what other processes hand over.
     pub fn handover_fds(&self) -> Vec<RawFd> {
-        self.roce().map_or(Vec::new(), RoceLink::handover_fds)
+        either!(self, port => port.handover_fds())
     }
 
     /// What is known of the kernel's routes and neighbours, if packets go past its network stack.
@@ -366,10 +349,7 @@ impl Port {
     /// House-keeping, every now and then. Returns after how many nanoseconds it wants to be called
     /// again.
     pub fn maintain(&mut self, now_ns: u64) -> u64 {
-        match self {
-            Port::Roce(link) => link.maintain(now_ns),
-            Port::Simulated(_) => u64::MAX,
-        }
+        either!(self, port => port.maintain(now_ns))
     }
 
     /// In a forked child: close every descriptor without telling anyone. Of a simulated port, its

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rnic_sys::process::Span;
 use rnic_wire::PathMtu;
 
-use super::Port;
+use super::{Port, either};
 use crate::shm::by_value::Vacant;
 use crate::shm::{Copies, RingId};
 use crate::staging::path::PathId;
@@ -16,33 +16,30 @@ impl Port {
     /// The CMA window to the process that a path leads to; `None`: its memory cannot be used
     /// without packets.
     pub fn cma_window(&mut self, path: PathId) -> Option<Arc<CmaWindow>> {
-        self.roce_mut()?.cma_window(path)
+        either!(self, port => port.cma_window(path))
     }
 
     /// All packets that were given to a path through shared memory were delivered, and their
     /// receiver is done with them.
     #[inline]
     pub fn is_drained(&self, path: PathId) -> bool {
-        self.roce().is_some_and(|link| link.is_drained(path))
+        either!(self, port => port.is_drained(path))
     }
 
     /// Lets the process whose packets come by that ring reach memory of this one.
     pub fn grant(&mut self, ring: RingId, grant: &Grant) {
-        if let Some(link) = self.roce_mut() {
-            link.grant(ring, grant);
-        }
+        either!(self, port => port.grant(ring, grant));
     }
 
     /// Takes back all grants that are meant.
     pub fn revoke(&mut self, which: impl Fn(&GrantName) -> bool) -> Copies {
-        self.roce_mut()
-            .map_or(Copies::default(), |link| link.revoke(which))
+        either!(self, port => port.revoke(which))
     }
 
     /// The most payload of one multi-PSN packet of this path; 0: there are none.
     #[inline]
     pub fn most_by_value(&self, path: PathId) -> usize {
-        self.roce().map_or(0, |link| link.most_by_value(path))
+        either!(self, port => port.most_by_value(path))
     }
 
     /// [`packet`](Port::packet) for a multi-PSN packet, which is longer than that path MTU. `None`
@@ -54,8 +51,7 @@ impl Port {
         payload: usize,
         mtu: PathMtu,
     ) -> Option<&mut [u8]> {
-        self.roce_mut()?
-            .multi_psn_packet(path, headers, payload, mtu)
+        either!(self, port => port.multi_psn_packet(path, headers, payload, mtu))
     }
 
     /// The same in two parts: room for the headers, and for the payload in its place. `None` as
@@ -67,15 +63,14 @@ impl Port {
         payload: usize,
         mtu: PathMtu,
     ) -> Option<(&mut [u8], Vacant<'_>)> {
-        self.roce_mut()?.vacant(path, headers, payload, mtu)
+        either!(self, port => port.vacant(path, headers, payload, mtu))
     }
 
     /// The payload of the next long packet of this path may go by reference: the packet says where
     /// it is. To be asked once for each.
     #[inline]
     pub fn may_go_by_reference(&self, path: PathId) -> bool {
-        self.roce()
-            .is_some_and(|link| link.may_go_by_reference(path))
+        either!(self, port => port.may_go_by_reference(path))
     }
 
     /// As [`packet`](Port::packet), for the headers of a packet whose payload the peer copies from
@@ -88,22 +83,18 @@ impl Port {
         of: (u32, PathMtu),
         pieces: &[Span],
     ) -> Option<&mut [u8]> {
-        self.roce_mut()?.by_reference(path, headers, of, pieces)
+        either!(self, port => port.by_reference(path, headers, of, pieces))
     }
 
     /// Another short packet follows right behind the next one: its receiver is woken once for both,
     /// at the latest by [`wake_unwoken`](Port::wake_unwoken), which the caller owes.
     pub fn expect_another(&mut self, follows: bool) {
-        if let Some(link) = self.roce_mut() {
-            link.expect_another(follows);
-        }
+        either!(self, port => port.expect_another(follows));
     }
 
     /// Wakes the receiver of a short packet that [`expect_another`](Port::expect_another) kept from
     /// waking it.
     pub fn wake_unwoken(&mut self) {
-        if let Some(link) = self.roce_mut() {
-            link.wake_unwoken();
-        }
+        either!(self, port => port.wake_unwoken());
     }
 }

@@ -8,11 +8,11 @@ use rnic_host::domains::{DomainError, DomainKey};
 use rnic_host::last_words::{DeadProcess, LastWords, LastWordsId};
 use rnic_host::peers::{PeerId, Peers};
 use rnic_host::ports::Ports;
-use rnic_host::registry::QpnRange;
+use rnic_host::registry::{QpnRange, RANGE_BITS};
 use rnic_host::source_ports::SourcePorts;
 
-use super::Port;
 use super::simulated::SimulatedMembership;
+use super::{Port, either};
 use crate::LinkError;
 use crate::staging::path::PathId;
 
@@ -128,14 +128,18 @@ impl Port {
         srq: Option<u32>,
         now_ns: u64,
     ) -> bool {
-        self.roce_mut()
-            .is_some_and(|link| link.peer_is_stopped(path, qpn, srq, now_ns))
+        match self {
+            Port::Roce(link) => link.peer_is_stopped(path, qpn, srq, now_ns),
+            Port::Simulated(port) => port.peer_is_stopped(path, qpn, srq),
+        }
     }
 
     /// The same of the other process of this host that has a range of queue pair numbers.
     pub fn owner_is_stopped(&mut self, range: u32, now_ns: u64) -> bool {
-        self.roce_mut()
-            .is_some_and(|link| link.owner_is_stopped(range, now_ns))
+        match self {
+            Port::Roce(link) => link.owner_is_stopped(range, now_ns),
+            Port::Simulated(port) => port.owner_is_stopped(range << RANGE_BITS),
+        }
     }
 
     /// The same of a process that this one talks to.
@@ -148,9 +152,7 @@ impl Port {
     /// True: it is lost after a second.
     #[inline]
     pub fn lose_what_stopped_peers_leave(&mut self, lose: bool) {
-        if let Some(link) = self.roce_mut() {
-            link.lose_what_stopped_peers_leave(lose);
-        }
+        either!(self, port => port.lose_what_stopped_peers_leave(lose));
     }
 
     /// The host's port table; `None`: it has none.

@@ -8,8 +8,12 @@
 //! A port [of a host](SimulatedPort::of_host) has what processes of one host share (`membership`),
 //! in files: several of them with the same folder are processes of one host. A packet for that host
 //! may come to any of them. What is for another one, this one [hands over](Wire::take_handed_over).
+//! They may also share memory, as real ones do (`rings`). Who simulates then has a look at what
+//! would wake them, [stops](SimulatedFolder::set_stopped) and [kills](Wire::die_after) them.
 
+mod folder;
 mod membership;
+mod rings;
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,13 +25,16 @@ use rnic_host::registry::QpnRange;
 use rnic_host::train::IpMarks;
 use rnic_wire::ICRC_LEN;
 
-use crate::roce::QuickPoll;
-use crate::shm::{Deliver, Received};
+use crate::roce::{Look, QuickPoll};
+use crate::shm::{Deliver, Forgotten, Received, Room, ShmRoute, SimulatedProcess};
 use crate::staging::path::PathId;
 use crate::{Address, AddressVector, LinkCounters, LinkError};
 
+pub use folder::SimulatedFolder;
 use membership::Recipients;
 pub(super) use membership::SimulatedMembership;
+use rings::Rings;
+use rnic_settings::HostPath;
 
 /// Packets that are built before a flush.
 const MOST_STAGED: usize = 64;
@@ -81,6 +88,10 @@ pub struct SimulatedPortConfig {
     pub receive_buffer: usize,
     /// Packets that may lie at the wire: more wait in the device, as for a full socket.
     pub send_queue: usize,
+    /// How it reaches other processes of its host, and itself.
+    pub host_path: HostPath,
+    /// Decides what is random about copies through memory.
+    pub seed: u64,
 }
 
 impl Default for SimulatedPortConfig {
@@ -92,11 +103,13 @@ impl Default for SimulatedPortConfig {
             mtu: 0,
             receive_buffer: 8 << 20,
             send_queue: usize::MAX,
+            host_path: HostPath::Off,
+            seed: 0,
         }
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queues {
     sent: VecDeque<Frame>,
     /// With those that another process has handed over: so true.
@@ -109,9 +122,43 @@ struct Queues {
     looks: u64,
     spare: Vec<Vec<u8>>,
     groups: Vec<IpAddr>,
+    /// Packets that a round takes from rings at most.
+    quota: usize,
+    /// Steps that are left to the process; `None`: any number.
+    steps: Option<u64>,
+    is_dead: bool,
+}
+
+impl Default for Queues {
+    fn default() -> Queues {
+        Queues {
+            sent: VecDeque::new(),
+            arrived: VecDeque::new(),
+            handed_over: VecDeque::new(),
+            waiting: 0,
+            overrun: 0,
+            looks: 0,
+            spare: Vec::new(),
+            groups: Vec::new(),
+            quota: usize::MAX,
+            steps: None,
+            is_dead: false,
+        }
+    }
 }
 
 impl Queues {
+    /// One step more. False: the process is dead.
+    #[inline]
+    fn lives_on(&mut self) -> bool {
+        match &mut self.steps {
+            None => {}
+            Some(0) => self.is_dead = true,
+            Some(left) => *left -= 1,
+        }
+        !self.is_dead
+    }
+
     fn put_by(&mut self, mut bytes: Vec<u8>) {
         if self.spare.len() < MOST_SPARE {
             bytes.clear();
@@ -185,6 +232,22 @@ impl Wire {
         self.queues().looks
     }
 
+    /// A round takes so many packets from rings at most, or one or two more; what is left, the next
+    /// one takes.
+    pub fn set_quota(&self, packets: usize) {
+        self.queues().quota = packets;
+    }
+
+    /// The process is killed after so many steps of its port: in the middle of whatever it does.
+    pub fn die_after(&self, steps: u64) {
+        self.queues().steps = Some(steps);
+    }
+
+    /// The process was killed.
+    pub fn is_dead(&self) -> bool {
+        self.queues().is_dead
+    }
+
     /// The device is a member of a multicast group.
     pub fn is_member(&self, group: IpAddr) -> bool {
         self.queues().groups.contains(&group)
@@ -194,6 +257,8 @@ impl Wire {
 #[derive(Debug)]
 struct Path {
     spec: AddressVector,
+    /// Through memory.
+    route: Option<ShmRoute>,
     users: usize,
 }
 
@@ -205,10 +270,20 @@ pub struct SimulatedPort {
     ranges: Vec<QpnRange>,
     /// Its part in what the processes of its host share.
     membership: Option<SimulatedMembership>,
+    /// What others of its host know of it.
+    process: Option<Arc<SimulatedProcess>>,
+    rings: Option<Rings>,
+    is_dead: bool,
+    /// What a killed process leaves in memory.
+    forgotten: Option<Forgotten>,
     paths: Vec<(u32, Option<Path>)>,
     /// Built since the last flush.
     staged: Vec<Frame>,
+    /// The packet given out last is one for a ring.
+    by_ring: bool,
     blocked: bool,
+    /// The time at the last call that had one.
+    now: u64,
     counters: LinkCounters,
 }
 
@@ -224,10 +299,16 @@ impl SimulatedPort {
             wire: wire.clone(),
             ranges: vec![QpnRange::of(config.first_range)],
             membership: None,
+            process: None,
+            rings: None,
+            is_dead: false,
+            forgotten: None,
             config,
             paths: Vec::new(),
             staged: Vec::new(),
+            by_ring: false,
             blocked: false,
+            now: 0,
             counters: LinkCounters::default(),
         };
         (port, wire)
@@ -241,15 +322,21 @@ impl SimulatedPort {
     /// The folder cannot be used, or all ranges are claimed.
     pub fn of_host(
         config: SimulatedPortConfig,
-        runtime: &std::path::Path,
+        runtime: &SimulatedFolder,
     ) -> Result<(SimulatedPort, Wire), LinkError> {
         let (membership, first) =
-            SimulatedMembership::join(runtime, config.first_range, &config.addresses)?;
+            SimulatedMembership::join(runtime.path(), config.first_range, &config.addresses)?;
+        let (addresses, others) = (config.addresses.clone(), runtime.processes().clone());
+        let process = SimulatedProcess::new(first, addresses, others, config.seed);
+        let process = Arc::new(process);
+        let rings = Rings::open(&membership, &process, config.host_path)?;
         let (mut port, wire) = SimulatedPort::new(SimulatedPortConfig {
             first_range: first,
             ..config
         });
         port.membership = Some(membership);
+        port.process = Some(process);
+        port.rings = rings;
         Ok((port, wire))
     }
 
@@ -266,8 +353,16 @@ impl SimulatedPort {
         if let Some(membership) = self.membership.take() {
             membership.abandon();
         }
+        if let Some(rings) = self.rings.take() {
+            rings.shm.cma_counters().add_to(&mut self.counters);
+            self.forgotten = rings.die();
+        }
+        self.staged.clear();
+        self.is_dead = true;
+        self.wire.queues().is_dead = true;
         // Nobody has its other end.
         self.wire.queues = Arc::default();
+        self.wire.queues().is_dead = true;
     }
 
     pub(super) fn qpn_ranges(&self) -> &[QpnRange] {
@@ -304,8 +399,10 @@ impl SimulatedPort {
                 if place == self.paths.len() {
                     self.paths.push((0, None));
                 }
+                let route = self.new_route(&key);
                 self.paths[place].1 = Some(Path {
                     spec: key,
+                    route,
                     users: 0,
                 });
                 place
@@ -327,6 +424,9 @@ impl SimulatedPort {
         {
             path.users -= 1;
             if path.users == 0 {
+                if let (Some(route), Some(rings)) = (path.route, &mut self.rings) {
+                    rings.shm.release(route);
+                }
                 *slot = None;
                 *generation = PathId::next_generation(*generation);
             }
@@ -334,18 +434,22 @@ impl SimulatedPort {
     }
 
     #[inline]
-    fn spec(&self, id: PathId) -> Option<&AddressVector> {
+    fn known_path(&self, id: PathId) -> Option<&Path> {
         let (generation, path) = self.paths.get(id.place())?;
-        let path = path.as_ref().filter(|_| *generation == id.generation());
-        path.map(|path| &path.spec)
+        path.as_ref().filter(|_| *generation == id.generation())
+    }
+
+    #[inline]
+    fn spec(&self, id: PathId) -> Option<&AddressVector> {
+        self.known_path(id).map(|path| &path.spec)
     }
 
     pub(super) fn is_of_this_host(&self, id: PathId) -> bool {
         self.spec(id).is_some_and(|spec| self.is_own(spec.remote()))
     }
 
-    pub(super) fn batch_bytes(&self, _: PathId, len: usize) -> Option<usize> {
-        Some(MOST_STAGED * len)
+    pub(super) fn batch_bytes(&self, id: PathId, len: usize) -> Option<usize> {
+        (!self.is_by_memory(id)).then_some(MOST_STAGED * len)
     }
 
     fn is_own(&self, address: Address) -> bool {
@@ -369,6 +473,21 @@ impl SimulatedPort {
 
     #[inline]
     pub(super) fn packet(&mut self, id: PathId, len: usize) -> Option<&mut [u8]> {
+        // What a dead process sends goes nowhere: it does not know.
+        self.lives_on();
+        let room = self.room_in_ring(id, len);
+        self.by_ring = room == Some(Room::Yes);
+        match room {
+            Some(Room::Yes) => self.rings.as_mut().map(|rings| rings.shm.packet()),
+            Some(Room::Full) => {
+                self.blocked = true;
+                None
+            }
+            Some(Room::Gone) | None => self.frame(id, len),
+        }
+    }
+
+    fn frame(&mut self, id: PathId, len: usize) -> Option<&mut [u8]> {
         if self.staged.len() >= MOST_STAGED {
             return None;
         }
@@ -438,25 +557,34 @@ impl SimulatedPort {
     }
 
     pub(super) fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
+        self.lives_on();
+        if let (Some(route), Some(Rings { shm, .. })) = (self.route(path), &mut self.rings) {
+            return shm.send_short(route, packet, self.now, &mut self.counters);
+        }
         let room = self.packet(path, packet.len());
         room.map(|room| room.copy_from_slice(packet)).is_some()
     }
 
     pub(super) fn retract(&mut self) {
-        if let Some(frame) = self.staged.pop() {
+        if let Some(Rings { shm, .. }) = self.rings.as_mut().filter(|_| self.by_ring) {
+            shm.retract();
+        } else if let Some(frame) = self.staged.pop() {
             self.wire.put_by(frame.bytes);
         }
     }
 
     pub(super) fn has_pending(&self) -> bool {
-        !self.staged.is_empty()
+        let rings = self.rings.as_ref();
+        !self.staged.is_empty() || rings.is_some_and(|rings| rings.shm.has_pending())
     }
 
     pub(super) fn take_blocked(&mut self) -> bool {
         std::mem::take(&mut self.blocked)
     }
 
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush(&mut self, now_ns: u64) {
+        self.now = now_ns;
+        self.flush_rings();
         if self.staged.is_empty() {
             return;
         }
@@ -471,6 +599,10 @@ impl SimulatedPort {
                 queues.put_by(frame.bytes);
                 continue;
             }
+            if queues.is_dead {
+                queues.put_by(frame.bytes);
+                continue;
+            }
             self.counters.tx_packets += 1;
             self.counters.tx_bytes += len as u64;
             self.counters.tx_multicast += u64::from(frame.dst.is_multicast());
@@ -479,7 +611,7 @@ impl SimulatedPort {
     }
 
     pub(super) fn send_what_waits(&mut self) {
-        self.flush();
+        self.flush(self.now);
     }
 
     pub(super) fn join(&mut self, group: IpAddr, _ifindex: u32) -> io::Result<()> {
@@ -494,17 +626,38 @@ impl SimulatedPort {
         }
     }
 
-    /// As a socket: to look there takes a system call.
+    /// As a socket, to look at which takes a system call, unless rings are in use.
     pub(super) fn quick_poll(&mut self, socket: bool) -> QuickPoll {
+        if let Some(Rings { shm, .. }) = &self.rings {
+            let waits = self.has_pending() || self.has_packets();
+            if shm.is_in_use() && shm.is_still() && !waits {
+                return QuickPoll::NothingInMemory;
+            }
+            if waits || shm.is_in_use() || shm.has_left() {
+                return QuickPoll::Something;
+            }
+        }
         match !socket || self.has_pending() || self.has_arrivals() {
             true => QuickPoll::Something,
             false => QuickPoll::NothingAtSocket,
         }
     }
 
-    pub(super) fn receive_while(&mut self, budget: usize, deliver: &mut Deliver<'_>) -> usize {
+    pub(super) fn receive_while(
+        &mut self,
+        now_ns: u64,
+        budget: usize,
+        look: Look,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        self.now = now_ns;
         self.wire.queues().looks += 1;
-        let mut delivered = 0;
+        if look == Look::Handover
+            && let Some(rings) = &mut self.rings
+        {
+            rings.shm.attend(&mut self.counters);
+        }
+        let mut delivered = self.receive_from_rings(budget, deliver);
         while delivered < budget {
             let mut queues = self.wire.queues();
             let Some((frame, is_handed_over)) = queues.arrived.pop_front() else {
@@ -563,11 +716,11 @@ impl SimulatedPort {
     }
 
     fn owns(&self, qpn: u32) -> bool {
-        let within = |range: &QpnRange| qpn.wrapping_sub(range.first) < range.count;
-        qpn == rnic_host::QP1 || self.ranges.iter().any(within)
+        qpn == rnic_host::QP1 || is_within(&self.ranges, qpn)
     }
 
-    /// Bytes that wait in receive buffers of this host: this one's, as it has no other process.
+    /// Bytes that wait in this process's receive buffer. Those of others of its host do not count:
+    /// no path of a simulated port is a local one, which they would hold up.
     pub(super) fn host_backlog(&self) -> usize {
         self.wire.queues().waiting
     }
@@ -577,20 +730,36 @@ impl SimulatedPort {
     }
 
     #[inline]
-    pub(super) fn has_arrivals(&self) -> bool {
+    fn has_packets(&self) -> bool {
         !self.wire.queues().arrived.is_empty()
     }
 
     #[inline]
+    pub(super) fn has_arrivals(&self) -> bool {
+        let rings = self.rings.as_ref();
+        self.has_packets() || rings.is_some_and(|rings| rings.shm.has_arrivals())
+    }
+
+    #[inline]
     pub(super) fn has_left(&self) -> bool {
-        self.has_arrivals()
+        let rings = self.rings.as_ref();
+        self.has_packets() || rings.is_some_and(|rings| rings.shm.has_left())
     }
 
     pub(super) fn counters(&self) -> LinkCounters {
         let mut counters = self.counters;
         counters.rx_overrun += self.wire.queues().overrun;
+        if let Some(rings) = &self.rings {
+            rings.shm.cma_counters().add_to(&mut counters);
+        }
         counters
     }
+}
+
+/// One of the ranges has that QPN.
+fn is_within(ranges: &[QpnRange], qpn: u32) -> bool {
+    let within = |range: &QpnRange| qpn.wrapping_sub(range.first) < range.count;
+    ranges.iter().any(within)
 }
 
 #[cfg(all(test, not(loom)))]

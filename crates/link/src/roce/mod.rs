@@ -24,7 +24,7 @@ pub use receiving::Look;
 
 use crate::middleware::faults::Faults;
 use crate::middleware::pcap::{Capture, Pcap};
-use crate::shm::ShmPath;
+use crate::shm::{ShmPath, Surroundings};
 use crate::staging::batch::TxBatch;
 use crate::staging::datagram::Link;
 use crate::udp::UdpLink;
@@ -109,6 +109,7 @@ impl RoceLink {
                 path,
                 membership.first(),
                 config.one_sided,
+                Surroundings::System,
             )?)
         } else {
             None

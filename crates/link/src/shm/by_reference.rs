@@ -23,6 +23,7 @@ use super::cma::{read_known, tail_of};
 use super::costs::Costs;
 use super::grants::{GrantTable, Nonce};
 use super::ring::Wrong;
+use super::surroundings::Surroundings;
 use rnic_sys::process::Span;
 
 /// Most pieces of memory that a packet refers to.
@@ -60,12 +61,12 @@ pub(super) struct Source {
 
 impl Source {
     /// Finds out whether that process can be read; if so, the grant table says it from now on.
-    pub(super) fn try_it(table: &GrantTable, pid: u32) -> Option<Source> {
+    pub(super) fn try_it(table: &GrantTable, pid: u32, on: &Surroundings) -> Option<Source> {
         let nonce = table.introduction().filter(|_| pid != 0)?;
         let source = Source {
             pid,
             nonce,
-            costs: Costs::default(),
+            costs: Costs::on(on),
             said: Cell::new(0),
         };
         // SAFETY: no memory of this process is named.

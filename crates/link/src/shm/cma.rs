@@ -122,6 +122,18 @@ impl CmaWindow {
         self.over.store(true, Ordering::Relaxed);
     }
 
+    /// A copy begins, and is under way until [`CmaWindow::end_copy`]: for who simulates a process
+    /// that does not get to its end.
+    pub(super) fn begin_copy(&self) {
+        let turn = self.turn.fetch_add(2, Ordering::Relaxed) + 1;
+        self.table.begin_copy(turn);
+    }
+
+    /// That copy is over.
+    pub(super) fn end_copy(&self) {
+        self.table.end_copy(self.turn.load(Ordering::Relaxed));
+    }
+
     /// Payload to the process may go by reference.
     #[inline]
     pub(super) fn takes_references(&self) -> bool {

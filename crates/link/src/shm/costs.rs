@@ -10,7 +10,8 @@
 //! other way, so that its time is known.
 
 use std::cell::Cell;
-use std::time::Instant;
+
+use super::surroundings::{Stopwatch, Surroundings};
 
 /// What is compared: the time that so many bytes take.
 const UNIT: u64 = 16 * 1024;
@@ -29,9 +30,17 @@ const REFERENCE_AFTER: u32 = 1024;
 pub(super) struct Average {
     ns: Cell<u64>,
     copies: Cell<u32>,
+    stopwatch: Stopwatch,
 }
 
 impl Average {
+    fn on(surroundings: &Surroundings) -> Average {
+        Average {
+            stopwatch: surroundings.stopwatch(),
+            ..Average::default()
+        }
+    }
+
     fn get(&self) -> u64 {
         self.ns.get()
     }
@@ -54,9 +63,8 @@ impl Average {
         if !self.copies.get().is_multiple_of(one_in) {
             return copy();
         }
-        let start = Instant::now();
-        let result = copy();
-        self.follow(len, start.elapsed().as_nanos() as u64);
+        let (result, ns) = self.stopwatch.time(len, copy);
+        self.follow(len, ns);
         result
     }
 }
@@ -81,6 +89,15 @@ pub(super) struct Costs {
 }
 
 impl Costs {
+    /// Of copies there.
+    pub(super) fn on(surroundings: &Surroundings) -> Costs {
+        Costs {
+            by_reference: Average::on(surroundings),
+            by_value: Average::on(surroundings),
+            ..Costs::default()
+        }
+    }
+
     /// What the producer's copy of payload by value may take, ns for 16 KiB; 0: it should
     /// go by reference.
     #[inline]
@@ -136,6 +153,14 @@ pub(super) struct Turns {
 }
 
 impl Turns {
+    /// Of copies there.
+    pub(super) fn on(surroundings: &Surroundings) -> Turns {
+        Turns {
+            by_value: Average::on(surroundings),
+            ..Turns::default()
+        }
+    }
+
     /// Does a copy into the ring.
     #[inline]
     pub(super) fn of_by_value<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {

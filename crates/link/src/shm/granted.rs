@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::by_reference::Source;
 use super::grants::{Grant, GrantName, GrantTable, Nonce};
+use super::surroundings::Surroundings;
 use rnic_sys::{self as sys, Fd};
-
-/// How long a copy of a process is waited for that may be stopped.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes in this process's memory by which others make sure that it is this one.
 #[derive(Debug)]
@@ -26,6 +24,19 @@ impl Identity {
             value: *self.0,
         }
     }
+
+    /// Its process is killed, on a simulated host.
+    pub(super) fn forget(mut self) -> Forgotten {
+        *self.0 = [0; 2];
+        Forgotten { _identity: self }
+    }
+}
+
+/// An identity that is nobody's any more. It is kept, since others would find there whatever comes
+/// to lie in its place.
+#[derive(Debug)]
+pub(crate) struct Forgotten {
+    _identity: Identity,
 }
 
 /// The process that writes to a ring.
@@ -95,16 +106,18 @@ pub(super) struct Granted {
     lingering: Vec<(GrantName, u64)>,
     /// Grants so far.
     number: u64,
+    surroundings: Surroundings,
 }
 
 impl Granted {
-    pub(super) fn new(table: GrantTable, writer: Writer) -> Granted {
+    pub(super) fn new(table: GrantTable, writer: Writer, surroundings: Surroundings) -> Granted {
         Granted {
             table: Arc::new(table),
             writer,
             held: HashMap::new(),
             lingering: Vec::new(),
             number: 0,
+            surroundings,
         }
     }
 
@@ -115,7 +128,7 @@ impl Granted {
 
     /// Finds out whether the producer's memory can be read, and takes payload by reference then.
     pub(super) fn take_references(&self) -> Option<Source> {
-        Source::try_it(&self.table, self.writer.pid)
+        Source::try_it(&self.table, self.writer.pid, &self.surroundings)
     }
 
     pub(super) fn table(&self) -> &GrantTable {
@@ -169,6 +182,7 @@ impl Granted {
             table,
             held,
             lingering,
+            surroundings,
             ..
         } = self;
         let before = lingering.len();
@@ -190,6 +204,7 @@ impl Granted {
             table: self.table.clone(),
             turn,
             writer: self.writer.clone(),
+            patience: surroundings.patience(),
         })
     }
 
@@ -215,6 +230,7 @@ pub(super) struct Copying {
     table: Arc<GrantTable>,
     turn: u64,
     writer: Writer,
+    patience: Duration,
 }
 
 /// Copies that other processes may have under way in memory that was taken back from them.
@@ -256,7 +272,7 @@ impl Copying {
                 if self.writer.has_ended() {
                     return true;
                 }
-                if start.elapsed() > PATIENCE {
+                if start.elapsed() > self.patience {
                     return false;
                 }
                 std::thread::yield_now();

@@ -384,11 +384,22 @@ impl GrantTable {
     /// and another one.
     #[inline]
     pub(super) fn during<T>(&self, turn: u64, copy: impl FnOnce() -> T) -> T {
-        let busy = self.word(BUSY_AT);
-        begin(busy, turn);
+        self.begin_copy(turn);
         let done = copy();
-        Word::store(busy, turn.wrapping_add(1));
+        self.end_copy(turn.wrapping_add(1));
         done
+    }
+
+    /// Producer: a copy is under way from now on.
+    #[inline]
+    pub(super) fn begin_copy(&self, turn: u64) {
+        begin(self.word(BUSY_AT), turn);
+    }
+
+    /// Producer: it is over; `behind`: its turn plus one.
+    #[inline]
+    pub(super) fn end_copy(&self, behind: u64) {
+        Word::store(self.word(BUSY_AT), behind);
     }
 }
 

@@ -7,12 +7,13 @@ use rnic_wire::{Bth, ICRC_LEN};
 
 use super::by_reference::{ByReference, MOST_PIECES, Pieces, Source};
 use super::detached::Detached;
-use super::granted::{Copies, Granted, Identity, Writer};
+use super::granted::{Copies, Forgotten, Granted, Identity, Writer};
 use super::grants::{Grant, GrantName, Nonce};
 use super::meeting::{self, Met};
 use super::places::Places;
 use super::received::{Deliver, Received, RingId};
 use super::ring::{self, Consumer, Kind, MAX_RECORD, Wrong};
+use super::surroundings::Surroundings;
 use super::{FLOWS, Flow, RINGS};
 use crate::LinkCounters;
 use rnic_sys::process::Span;
@@ -50,6 +51,7 @@ struct Inbound {
     over: bool,
     /// The producer wrote nonsense.
     wrong: bool,
+    surroundings: Surroundings,
 }
 
 /// All of them.
@@ -75,6 +77,7 @@ pub(super) struct Inbounds {
     grants: bool,
     /// What was granted to those whose rings were closed in the middle of a copy.
     departing: Vec<Granted>,
+    surroundings: Surroundings,
 }
 
 /// Why no more is taken from a ring.
@@ -86,7 +89,7 @@ enum End {
 }
 
 impl Inbounds {
-    pub(super) fn new(one_sided: bool) -> std::io::Result<Inbounds> {
+    pub(super) fn new(one_sided: bool, surroundings: Surroundings) -> std::io::Result<Inbounds> {
         Ok(Inbounds {
             rings: Vec::new(),
             silent: Vec::new(),
@@ -100,12 +103,18 @@ impl Inbounds {
             identity: one_sided.then(Identity::new),
             grants: false,
             departing: Vec::new(),
+            surroundings,
         })
     }
 
     /// Where this process can be recognised, if others may reach it.
     pub(super) fn nonce(&self) -> Option<Nonce> {
         self.identity.as_ref().map(Identity::nonce)
+    }
+
+    /// Nobody recognises this process any more.
+    pub(super) fn abandon(self) -> Option<Forgotten> {
+        self.identity.map(Identity::forget)
     }
 
     pub(super) fn wake_fd(&self) -> RawFd {
@@ -115,7 +124,8 @@ impl Inbounds {
     /// This process's ring to itself.
     pub(super) fn add_own(&mut self, file: &Fd) -> Option<()> {
         let consumer = Consumer::attach(file).ok()?;
-        let granted = Granted::new(ring::grant_table_of(file).ok()?, Writer::own());
+        let table = ring::grant_table_of(file).ok()?;
+        let granted = Granted::new(table, Writer::own(), self.surroundings.clone());
         self.add(0, consumer, granted, None);
         Some(())
     }
@@ -146,6 +156,7 @@ impl Inbounds {
             since: 0,
             over: false,
             wrong: false,
+            surroundings: self.surroundings.clone(),
         };
         if name != 0 {
             self.hot.insert(self.rings.len());
@@ -190,7 +201,8 @@ impl Inbounds {
             Met::NotYet => self.silent.push((name, connection)),
             Met::Ring(consumer, table) if self.rings.len() < RINGS => {
                 let connection = Arc::new(connection);
-                let granted = Granted::new(table, Writer::behind(&connection));
+                let writer = Writer::behind(&connection);
+                let granted = Granted::new(table, writer, self.surroundings.clone());
                 self.add(name, consumer, granted, Some(connection));
             }
             Met::Ring(..) | Met::Nothing => self.set.remove(&connection),
@@ -580,7 +592,7 @@ impl Inbound {
         // This process does not lie to itself, though an address may have gone since the path was
         // opened.
         let own = self.connection.is_none();
-        let said = Flow::decode(bytes).filter(|flow| own || flow.is_of_this_host());
+        let said = Flow::decode(bytes).filter(|flow| own || flow.is_of(&self.surroundings));
         if place >= FLOWS || said.is_none() {
             return false;
         }

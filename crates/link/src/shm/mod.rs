@@ -35,6 +35,7 @@ mod outbound;
 mod places;
 mod received;
 mod ring;
+mod surroundings;
 mod wake;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -49,6 +50,7 @@ use crate::staging::path::PathSpec;
 use crate::{LinkCounters, LinkError};
 use cma::{CmaCounters, CmaWindow};
 pub use granted::Copies;
+pub(crate) use granted::Forgotten;
 use grants::{Grant, GrantName};
 use inbound::Inbounds;
 use outbound::Outbounds;
@@ -57,9 +59,9 @@ pub(crate) use received::Deliver;
 pub use received::{Received, RingId};
 use ring::Producer;
 pub(crate) use ring::Size;
-use rnic_host::addresses::is_own_address;
 use rnic_sys::process::Span;
 use rnic_sys::{self as sys, Fd, FdSet};
+pub(crate) use surroundings::{SimulatedProcess, SimulatedProcesses, Surroundings};
 
 /// Most rings to others, and most from others: each takes a descriptor and half a megabyte.
 const RINGS: usize = 256;
@@ -113,13 +115,14 @@ impl Flow {
     }
 
     /// Another process of this host may say that of its packets.
-    fn is_of_this_host(&self) -> bool {
-        let ours = |ip| is_own_address(ip, self.scope_id);
+    fn is_of(&self, host: &Surroundings) -> bool {
+        let ours = |ip| host.has_address(ip, self.scope_id);
         self.src.is_ipv4() == self.dst.is_ipv4() && ours(self.src) && ours(self.dst)
     }
 }
 
 /// All rings of a process.
+#[derive(Debug)]
 pub(crate) struct ShmPath {
     listener: Fd,
     /// The listener, unless `starved`.
@@ -129,6 +132,7 @@ pub(crate) struct ShmPath {
     out: Outbounds,
     inbound: Inbounds,
     cma_counters: Arc<CmaCounters>,
+    surroundings: Surroundings,
 }
 
 impl ShmPath {
@@ -138,6 +142,7 @@ impl ShmPath {
         path: &std::path::Path,
         number: u32,
         one_sided: bool,
+        surroundings: Surroundings,
     ) -> Result<ShmPath, LinkError> {
         let io = LinkError::io("open the host path");
         // While the process has few threads, as a rule: later it takes longer.
@@ -150,9 +155,10 @@ impl ShmPath {
                 listener,
                 listening,
                 starved: false,
-                out: Outbounds::default(),
-                inbound: Inbounds::new(one_sided)?,
+                out: Outbounds::on(surroundings.clone()),
+                inbound: Inbounds::new(one_sided, surroundings.clone())?,
                 cma_counters: Arc::default(),
+                surroundings,
             })
         };
         open().map_err(io)
@@ -187,8 +193,9 @@ impl ShmPath {
             let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
             (Some(connection), pid)
         };
-        let cma = CmaWindow::new(table, pid, self.cma_counters.clone());
-        self.out.add(number, producer, connection, Arc::new(cma))?;
+        let cma = Arc::new(CmaWindow::new(table, pid, self.cma_counters.clone()));
+        self.surroundings.note(number, &cma);
+        self.out.add(number, producer, connection, cma)?;
         self.out.find(number, Flow::of(spec)).flatten()
     }
 
@@ -401,6 +408,12 @@ impl ShmPath {
         if self.starved && self.listening.add(&self.listener, 0).is_ok() {
             self.starved = false;
         }
+    }
+
+    /// The process is killed, on a simulated host: all descriptors are closed, and nothing that was
+    /// built leaves. Gives what is left of it in memory, if anybody may look there.
+    pub(crate) fn abandon(self) -> Option<Forgotten> {
+        self.inbound.abandon()
     }
 
     /// Readable when a ring wakes this process.

@@ -8,9 +8,9 @@ use super::by_value::Vacant;
 use super::cma::CmaWindow;
 use super::costs::Turns;
 use super::ring::{Kind, MAX_RECORD, Producer, Size, Wrong};
+use super::surroundings::Surroundings;
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
-use rnic_host::stopped::is_stopped;
 use rnic_sys::process::Span;
 use rnic_sys::{self as sys, Fd};
 
@@ -65,6 +65,7 @@ struct Outbound {
     look_at: u64,
     /// The consumer has it: until then the connection is looked at, since it may be refused.
     taken: bool,
+    surroundings: Surroundings,
 }
 
 /// A ring has no room.
@@ -113,10 +114,11 @@ pub(super) struct Outbounds {
     another_follows: bool,
     /// The place of the ring whose consumer was not woken for that reason.
     unwoken: Option<usize>,
+    surroundings: Surroundings,
 }
 
-impl Default for Outbounds {
-    fn default() -> Outbounds {
+impl Outbounds {
+    pub(super) fn on(surroundings: Surroundings) -> Outbounds {
         Outbounds {
             slots: Vec::new(),
             buffer: vec![0; MAX_RECORD].into(),
@@ -125,11 +127,10 @@ impl Default for Outbounds {
             lossy: false,
             another_follows: false,
             unwoken: None,
+            surroundings,
         }
     }
-}
 
-impl Outbounds {
     /// The way to a peer: `None`: there is no ring yet; `Some(None)`: it has no room for more
     /// flows.
     pub(super) fn find(&mut self, peer: u32, flow: Flow) -> Option<Option<ShmRoute>> {
@@ -197,7 +198,7 @@ impl Outbounds {
             peer,
             producer,
             cma,
-            turns: Turns::default(),
+            turns: Turns::on(&self.surroundings),
             connection,
             flows: Vec::new(),
             announced: 0,
@@ -206,6 +207,7 @@ impl Outbounds {
             look_at: 0,
             published: false,
             taken: false,
+            surroundings: self.surroundings.clone(),
         });
         Some(())
     }
@@ -583,7 +585,7 @@ impl Outbound {
             }
             full.ask_at = now.saturating_add(ASK_NS);
             // Asked only once it matters; after it has gone on it has a second, as others have.
-            if is_late(full.since) && is_stopped(self.cma.pid()) {
+            if is_late(full.since) && self.surroundings.is_stopped(self.peer, self.cma.pid()) {
                 full.stopped = Some(now);
                 full.ask_at = now.saturating_add(LOOK_NS);
             }

@@ -27,7 +27,7 @@ fn only_addresses_of_this_host_are_believed() {
         dst: dst.parse().expect("an address"),
         scope_id: 0,
     };
-    assert!(flow("127.0.0.1", "127.0.0.2").is_of_this_host());
+    assert!(flow("127.0.0.1", "127.0.0.2").is_of(&Surroundings::System));
     for (src, dst) in [
         ("192.0.2.1", "127.0.0.1"),
         ("127.0.0.1", "192.0.2.1"),
@@ -35,7 +35,7 @@ fn only_addresses_of_this_host_are_believed() {
         ("224.0.0.1", "127.0.0.1"),
         ("0.0.0.0", "127.0.0.1"),
     ] {
-        assert!(!flow(src, dst).is_of_this_host(), "{src} {dst}");
+        assert!(!flow(src, dst).is_of(&Surroundings::System), "{src} {dst}");
     }
 }
 
@@ -72,7 +72,8 @@ impl World {
     fn new() -> World {
         let folder = Folder::new();
         let dir = sys::open_at(None, &folder.c_path(), libc::O_DIRECTORY, 0).expect("it is there");
-        let host = ShmPath::open(&dir, folder.path(), 1, true).expect("a meeting point");
+        let host = ShmPath::open(&dir, folder.path(), 1, true, Surroundings::System)
+            .expect("a meeting point");
         World {
             folder,
             dir,

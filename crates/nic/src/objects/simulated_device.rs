@@ -60,6 +60,28 @@ impl SimulatedDevice {
         self.nic.leave_to_polling(polls);
     }
 
+    /// The background thread stays awake from now on, and is to [look](SimulatedDevice::look_awake)
+    /// soon, over and over; or it goes to sleep, and is to [run](SimulatedDevice::run) once more.
+    pub fn stay_awake(&self, awake: bool) {
+        self.nic.stay_awake(awake);
+    }
+
+    /// One look of the background thread while it stays awake.
+    pub fn look_awake(&self) {
+        self.nic.look_awake();
+    }
+
+    /// Another process of the host, or the program, has done something that the background thread
+    /// wakes for.
+    pub fn is_rung(&self) -> bool {
+        self.nic.is_rung()
+    }
+
+    /// Packets lie in its memory that it has not taken in.
+    pub fn has_arrivals(&self) -> bool {
+        self.nic.lock().link.has_arrivals()
+    }
+
     /// Does what the background thread of a process does when it wakes. Gives the time at which it
     /// wants to do so again, ns, if nothing arrives before; a time that has passed: at once.
     pub fn run(&self) -> Option<u64> {

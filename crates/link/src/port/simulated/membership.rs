@@ -13,6 +13,7 @@ use rnic_host::ports::Ports;
 use rnic_host::qp1::{self, QP1, Recipient, range_of_id};
 use rnic_host::registry::{Locked, QpnRange, RANGES, Registry, range_of};
 use rnic_host::source_ports::SourcePorts;
+use rnic_sys::Fd;
 use rnic_wire::cm::Addressee;
 
 use super::Frame;
@@ -97,6 +98,25 @@ impl SimulatedMembership {
     /// The UDP port that it sends from, and no other process of the host.
     pub(super) fn src_port(&self) -> u16 {
         src_port(self.first)
+    }
+
+    /// See [`rnic_host::membership::Membership::folder`].
+    pub(super) fn folder(&self) -> (&Fd, &Path) {
+        (self.registry.dir(), self.registry.path())
+    }
+
+    /// See [`rnic_host::membership::Membership::number_of`].
+    pub(super) fn number_of(&self, qpn: u32) -> Option<(u32, bool)> {
+        let range = range_of(qpn);
+        if self.registry.owns(range) {
+            return Some((self.first, true));
+        }
+        let first_range = self.registry.entry(range)?.first_range;
+        (!self.registry.owns(first_range)).then_some((first_range, false))
+    }
+
+    pub(super) fn first(&self) -> u32 {
+        self.first
     }
 
     pub(in crate::port) fn ports(&self) -> &Ports {

@@ -20,7 +20,7 @@ fn process(folder: &Folder) -> (SimulatedPort, Wire) {
         first_range: 9,
         ..SimulatedPortConfig::default()
     };
-    SimulatedPort::of_host(config, folder.path()).unwrap()
+    SimulatedPort::of_host(config, &SimulatedFolder::at(folder.path())).unwrap()
 }
 
 fn packet_for(qpn: u32) -> Frame {
@@ -43,7 +43,9 @@ fn packet_for(qpn: u32) -> Frame {
 }
 
 fn takes(port: &mut SimulatedPort) -> usize {
-    port.receive_while(usize::MAX, &mut |_| ControlFlow::Continue(()))
+    port.receive_while(0, usize::MAX, Look::Drain, &mut |_| {
+        ControlFlow::Continue(())
+    })
 }
 
 #[test]

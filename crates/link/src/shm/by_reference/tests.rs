@@ -51,7 +51,8 @@ fn copy(world: &World, source: &Source, record: &[u8], from: usize, out: &mut [u
 fn pieces_are_joined_and_parts_are_cut_from_them() {
     let world = world();
     assert!(!world.own.takes_references(), "not before it was tried");
-    let source = Source::try_it(&world.peers, std::process::id()).expect("this process");
+    let source = Source::try_it(&world.peers, std::process::id(), &Surroundings::System)
+        .expect("this process");
     assert!(world.own.takes_references());
     let memory: Vec<u8> = (0..10_000).map(|i| (i * 7) as u8).collect();
     let pieces = [
@@ -81,7 +82,8 @@ fn pieces_are_joined_and_parts_are_cut_from_them() {
 #[test]
 fn what_was_withdrawn_does_not_stand() {
     let world = world();
-    let source = Source::try_it(&world.peers, std::process::id()).expect("this process");
+    let source = Source::try_it(&world.peers, std::process::id(), &Surroundings::System)
+        .expect("this process");
     let memory = [7; 100];
     let record = |qpn| record(world.own.claim(qpn), &[span(&memory)], b"headers");
     let (one, other) = (record(5), record(6));
@@ -94,7 +96,8 @@ fn what_was_withdrawn_does_not_stand() {
 #[test]
 fn memory_that_is_not_there_is_not_had() {
     let world = world();
-    let source = Source::try_it(&world.peers, std::process::id()).expect("this process");
+    let source = Source::try_it(&world.peers, std::process::id(), &Surroundings::System)
+        .expect("this process");
     let memory = [7; 100];
     let pieces = [span(&memory), Span::new(4096, 100)];
     let record = record(world.own.claim(5), &pieces, b"headers");
@@ -106,10 +109,11 @@ fn memory_that_is_not_there_is_not_had() {
 fn only_the_process_that_sent_it_is_read() {
     let world = world();
     // The first process has no such memory, or may not be read; and no process has the number 0.
-    assert!(Source::try_it(&world.peers, 1).is_none());
-    assert!(Source::try_it(&world.peers, 0).is_none());
+    assert!(Source::try_it(&world.peers, 1, &Surroundings::System).is_none());
+    assert!(Source::try_it(&world.peers, 0, &Surroundings::System).is_none());
     assert!(!world.own.takes_references());
-    let source = Source::try_it(&world.peers, std::process::id()).expect("this process");
+    let source = Source::try_it(&world.peers, std::process::id(), &Surroundings::System)
+        .expect("this process");
     // Its number is another's now.
     let stranger = Source { pid: 1, ..source };
     let memory = [7; 100];
@@ -125,7 +129,7 @@ fn only_the_process_that_sent_it_is_read() {
 fn a_process_that_says_nothing_of_itself_is_not_read() {
     let (_ring, file) = Producer::create().expect("a ring");
     let table = grant_table_of(&file).expect("its grant table");
-    assert!(Source::try_it(&table, std::process::id()).is_none());
+    assert!(Source::try_it(&table, std::process::id(), &Surroundings::System).is_none());
 }
 
 proptest! {
@@ -137,7 +141,7 @@ proptest! {
         from in any::<usize>(),
     ) {
         let world = world();
-        let source = Source::try_it(&world.peers, std::process::id()).expect("this process");
+        let source = Source::try_it(&world.peers, std::process::id(), &Surroundings::System).expect("this process");
         // Likely ones, too.
         if bytes.len() > 8 {
             bytes[..4].copy_from_slice(&[pieces, 0, 0, 0]);

@@ -4,6 +4,7 @@
 use super::super::granted::{Copies, Granted, Identity, Writer};
 use super::super::grants::{Grant, GrantName};
 use super::super::ring::{Producer, grant_table_of};
+use super::super::surroundings::Surroundings;
 use super::*;
 use rnic_wire::PathMtu;
 use std::sync::atomic::AtomicU8;
@@ -56,7 +57,7 @@ fn world_of(writer: Writer, pid: u32) -> World {
     let (_ring, file) = Producer::create().expect("a ring");
     let table = || grant_table_of(&file).expect("its grant table");
     let memory = vec![7; 300_000];
-    let mut granted = Granted::new(table(), writer);
+    let mut granted = Granted::new(table(), writer, Surroundings::System);
     let identity = Identity::new();
     granted.welcome(&identity);
     granted.grant(&grant_of(
