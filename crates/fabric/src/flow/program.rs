@@ -253,7 +253,7 @@ impl Side {
         now: u64,
         digest: &mut Digest,
     ) -> Result<(Option<u64>, bool), String> {
-        let posted = self.oracle.posted();
+        let (posted, is_asked) = (self.oracle.posted(), self.asked.is_some());
         let mut taken: [Option<Completion>; LOOK] = [None; LOOK];
         let mut count = 0;
         self.cq
@@ -276,7 +276,8 @@ impl Side {
         let next_send = self.post_sends(now)?;
         let again = (count == LOOK).then_some(now);
         let next = [again, next_receive, next_send].into_iter().flatten().min();
-        Ok((next, count > 0 || self.oracle.posted() > posted))
+        let has_posted = is_asked || self.oracle.posted() > posted;
+        Ok((next, count > 0 || has_posted))
     }
 
     fn check_asked(&mut self, completion: &Completion) -> Result<(), String> {
