@@ -8,7 +8,8 @@ use rnic_nic::cm::{ConnParam, Event, EventChannel, EventKind, Id, IdOption, Port
 use rnic_nic::{
     AhAttr, Completion, Context, Cq, Frame, Gid, Host, PathMtu, Pd, PkeyTable, PortAddress, Qp,
     QpAttr, QpAttrMask as M, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList,
-    SimulatedDevice, SimulatedHost, SimulatedPort, SimulatedPortConfig, Status, Wire,
+    SimulatedDevice, SimulatedFolder, SimulatedHost, SimulatedPort, SimulatedPortConfig, Status,
+    Wire,
 };
 use rnic_skip::Folder;
 
@@ -53,7 +54,8 @@ impl Machine {
             ..SimulatedPortConfig::default()
         };
         let folder = Folder::new();
-        let (port, wire) = SimulatedPort::of_host(config, folder.path()).expect("a port");
+        let shared = SimulatedFolder::at(folder.path());
+        let (port, wire) = SimulatedPort::of_host(config, &shared).expect("a port");
         let device = SimulatedDevice::open(host.clone(), port).expect("a device");
         let context = device.context().expect("a context");
         let cq = context.create_cq(64, None, 0).expect("a queue");
