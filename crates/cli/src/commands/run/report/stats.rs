@@ -307,7 +307,11 @@ fn events(sum: &Sum) {
         let parts: Vec<String> = parts
             .iter()
             .filter(|(.., n)| *n > 0)
-            .map(|(what, of_it, n)| format!("{} {of_it}", count(*n, what)).trim_end().to_owned())
+            .map(|(what, of_it, n)| match *what {
+                // The line says what.
+                "" => format!("{n} {of_it}"),
+                what => format!("{} {of_it}", count(*n, what)).trim_end().to_owned(),
+            })
             .collect();
         let text = if parts.is_empty() {
             "none".to_owned()
@@ -324,7 +328,7 @@ fn events(sum: &Sum) {
             ("invalid", "invalid request"),
             ("operational", "operational error"),
         ]
-        .map(|(kind, name)| ("NAK", name, sum.event(&format!("{kind}_naks_{way}"))))
+        .map(|(kind, name)| ("", name, sum.event(&format!("{kind}_naks_{way}"))))
     };
     line(
         "retransmission:",
