@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rnic_nic::{Context, GidEntry, MAX_CQ_PERIOD, PortAttr, PortState, port_counters};
+use rnic_nic::{Context, GidEntry, MAX_CQ_PERIOD, PortAttr, PortState, key_violations};
 
 use crate::c::*;
 use crate::convert::strings::set_text;
@@ -177,9 +177,9 @@ fn port_attr(context: &Context, port: u8) -> Result<ibv_port_attr> {
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = nic.max_msg_sz;
     attr.pkey_tbl_len = nic.pkey_tbl_len;
-    let counted = port_counters();
-    attr.bad_pkey_cntr = saturated(counted.drops.bad_pkey);
-    attr.qkey_viol_cntr = saturated(counted.qps.qkey_violations);
+    let violations = key_violations();
+    attr.bad_pkey_cntr = saturated(violations.pkey);
+    attr.qkey_viol_cntr = saturated(violations.qkey);
     attr.max_vl_num = 1;
     attr.active_width = WIDTH_4X;
     attr.active_speed = SPEED_EDR;

@@ -28,7 +28,7 @@ pub(crate) use event_wait::end_wait;
 pub(crate) use fork::current;
 pub use fork::{forks_within, guard_forks};
 pub(crate) use nic::{Nic, NicShared};
-pub use nic::{objects, port_counters, shutdown, stats};
+pub use nic::{key_violations, objects, port_counters, shutdown, stats};
 pub(crate) use regions::NoKey;
 pub(crate) use shard::{Driven, Shard};
 pub use shards::shards_by_default;

@@ -12,7 +12,7 @@ use super::shard::{Driven, Shard};
 use super::shards::Shards;
 use crate::engine::Common;
 use crate::engine::Incast;
-use crate::engine::{DropCounters, Engine, Objects, PortCounters, sum};
+use crate::engine::{DropCounters, Engine, KeyViolations, Objects, PortCounters, sum};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::memory::Windows;
@@ -359,6 +359,17 @@ pub fn port_counters() -> PortCounters {
     let handle = fork::current().filter(|handle| handle.shared.is_alive());
     let shards = handle.iter().flat_map(|handle| handle.shared.shards.iter());
     sum(shards.map(|shard| shard.lock().port_counters()))
+}
+
+/// Violations of keys so far; none if the device is not open.
+pub fn key_violations() -> KeyViolations {
+    let handle = fork::current().filter(|handle| handle.shared.is_alive());
+    let shards = handle.iter().flat_map(|handle| handle.shared.shards.iter());
+    let each = shards.map(|shard| shard.lock().key_violations());
+    each.fold(KeyViolations::default(), |all, more| KeyViolations {
+        pkey: all.pkey + more.pkey,
+        qkey: all.qkey + more.qkey,
+    })
 }
 
 /// What lives now, if the device is open.

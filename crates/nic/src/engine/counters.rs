@@ -32,6 +32,15 @@ pub fn watch_counters(watcher: fn(&PortCounters)) {
     let _ = WATCHER.set(watcher);
 }
 
+/// Packets that a port took for violations of keys (IBTA vol. 1, 14.2.5.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyViolations {
+    /// Of another partition.
+    pub pkey: u64,
+    /// UD datagrams with another Q_Key.
+    pub qkey: u64,
+}
+
 pub(crate) fn sum(counters: impl Iterator<Item = PortCounters>) -> PortCounters {
     counters.fold(PortCounters::default(), |mut all, more| {
         all.link += more.link;
@@ -59,6 +68,22 @@ impl Engine {
             link: self.link.counters(),
             drops: self.counted.drops,
             qps,
+        }
+    }
+
+    /// Violations of keys so far. Programs ask for each of many queue pairs, so those that cannot
+    /// have any are not looked at.
+    pub(crate) fn key_violations(&self) -> KeyViolations {
+        let mut qkey = self.counted.retired.qkey_violations;
+        if self.flow.receive_hold.has_unreliable(self.qps.len()) {
+            let counters = self.qps.iter().map(|entry| entry.transport.counters());
+            qkey += counters
+                .map(|counters| counters.qkey_violations)
+                .sum::<u64>();
+        }
+        KeyViolations {
+            pkey: self.counted.drops.bad_pkey,
+            qkey,
         }
     }
 

@@ -42,7 +42,7 @@ pub(crate) use ack_piggyback::Piggyback;
 pub(crate) use ah_table::{AhNumber, AhTable};
 use batching::{ack_coalescing, ack_piggyback, doorbell, one_sided_batch, uc_writes};
 pub(crate) use counters::sum;
-pub use counters::{Objects, PortCounters, watch_counters};
+pub use counters::{KeyViolations, Objects, PortCounters, watch_counters};
 pub(crate) use fast_reply::Awaited;
 use flow::{fairness, incast, local_pause, receive_horizon};
 pub(crate) use round::Acks;

@@ -56,6 +56,11 @@ impl ReceiveHold {
         self.reliable -= usize::from(is_reliable(entry));
     }
 
+    /// Some of so many queue pairs have no acknowledgements.
+    pub(in crate::engine) fn has_unreliable(&self, of: usize) -> bool {
+        of > self.reliable
+    }
+
     /// Packets wait for receives.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
