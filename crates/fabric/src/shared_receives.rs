@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rnic_nic::{Completion, Context, Cq, Pd, Srq, SrqAttr, SrqAttrMask, SrqInit};
 
+use crate::flow::has_refusals;
 use crate::inbox::{Inbox, InboxSpec, RECEIVE};
 use crate::scenario::Scenario;
 
@@ -52,9 +53,11 @@ impl Pool {
     pub(crate) fn new(scenario: &Scenario, at: usize, context: &Context) -> Result<Pool, String> {
         let spec = &scenario.srqs[at];
         let mut flows = scenario.flows.iter();
-        // Who dies, or finds memory gone, does so in the middle of messages.
-        let is_exact = scenario.incidents.is_empty()
-            && !flows.any(|flow| flow.may_leave_bytes() && flow.srqs.contains(&Some(at)));
+        let leaves_bytes = flows.any(|flow| {
+            flow.srqs.contains(&Some(at)) && (flow.may_leave_bytes() || has_refusals(flow))
+        });
+        // Whoever is killed, or finds memory gone, ends in the middle of a message.
+        let is_exact = !leaves_bytes && scenario.incidents.is_empty();
         let inbox = InboxSpec {
             room: scenario.shared_room(at),
             count: spec.receives as usize,

@@ -582,6 +582,8 @@ impl World {
     fn note_end(&mut self) {
         if self.done_at.is_none() && self.is_done() {
             self.done_at = Some(self.now);
+            // What came by a ring may just have been taken in, and not looked at.
+            self.arrived_at = self.now;
             // Who polls does so for as long as something waits there, and once more.
             (0..self.machines.len()).for_each(|host| self.look_soon(host, self.now));
         }

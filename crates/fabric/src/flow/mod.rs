@@ -15,5 +15,5 @@ mod program;
 mod request;
 mod windows;
 
-pub(crate) use oracle::Way;
+pub(crate) use oracle::{Way, has_refusals};
 pub(crate) use program::Side;

@@ -575,3 +575,9 @@ fn is_refused(direction: &Direction, ends: &[Status]) -> bool {
     let last = ends.last();
     !direction.windows.is_empty() && last.is_some_and(|end| *end != Status::Success)
 }
+
+/// By the rules of windows an operation of the flow fails.
+pub(crate) fn has_refusals(flow: &Flow) -> bool {
+    let mut ways = flow.directions.iter();
+    ways.any(|way| ends(way).is_ok_and(|ends| is_refused(way, &ends)))
+}
