@@ -1,6 +1,6 @@
 //! The buffers of receives, and which of them are posted.
 
-use rnic_nic::{Access, Error, Pd, RecvWqe, SgList};
+use rnic_nic::{Access, Error, Pd, Qp, QpState, RecvWqe, SgList};
 
 use crate::memory::Memory;
 
@@ -73,10 +73,15 @@ impl Inbox {
         self.room
     }
 
-    /// A slot is free, if not now then later.
+    /// Posts those whose time has come to a queue pair, unless that is in ERR. Gives when more are
+    /// due.
     #[inline]
-    pub(crate) fn has_free(&self) -> bool {
-        !self.free.is_empty()
+    pub(crate) fn post_to(&mut self, qp: &Qp, now: u64) -> Result<Option<u64>, String> {
+        if self.free.is_empty() || qp.state() == QpState::Err {
+            return Ok(None);
+        }
+        self.post(now, |wqes| qp.post_recv(&mut wqes.into_iter()))?;
+        Ok(self.next())
     }
 
     /// Gives `post` the receives whose time has come, if there are any.

@@ -28,9 +28,11 @@
 //! | `pair` | two hosts whose programs a test writes out, call by call |
 //! | `world/processes` | processes of one host: who wakes whom, who is stopped or killed |
 //! | `folder` | the files that they share |
+//! | `connect` | takes a queue pair to RTS |
 //! | `connections` | the same for connections: processes, what their programs do, its laws |
 //! | `shrink` | the smallest scenario that still fails |
 
+mod connect;
 mod connections;
 mod datagrams;
 mod digest;

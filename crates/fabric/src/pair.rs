@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 
 use rnic_nic::{
-    Access, AhAttr, Completion, Context, Cq, Frame, Gid, Host, LinkCounters, PathMtu, Pd, Qp,
-    QpAttr, QpAttrMask as M, QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe,
-    SgList, SimulatedDevice, SimulatedHost, SimulatedPort, SimulatedPortConfig, Wire,
+    Access, Completion, Context, Cq, Frame, Gid, Host, LinkCounters, PathMtu, Pd, Qp, QpAttr,
+    QpCap, QpInit, RecvWqe, SendData, SendOp, SendWqe, SgList, SimulatedDevice, SimulatedHost,
+    SimulatedPort, SimulatedPortConfig, Wire,
 };
 
+use crate::connect;
 use crate::memory::Memory;
 use crate::scenario::{Kind, Service};
 
@@ -318,10 +319,7 @@ impl End {
         let memory = Memory::new(&pd, (1 << 28, LONGEST), all, |bytes| bytes.fill(0));
         let qp = pd
             .create_qp(&QpInit {
-                qp_type: match service {
-                    Service::Rc => QpType::Rc,
-                    Service::Uc => QpType::Uc,
-                },
+                qp_type: service.qp_type(),
                 send_cq: cq.clone(),
                 recv_cq: cq.clone(),
                 srq: None,
@@ -352,41 +350,15 @@ impl End {
     /// Takes the queue pair to RTS.
     fn connect(&mut self, service: Service, qpn: u32, gid: Gid) -> Result<(), String> {
         let attr = QpAttr {
-            qp_access_flags: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-            port_num: 1,
             path_mtu: Some(PathMtu::M1024),
-            dest_qp_num: qpn,
             max_dest_rd_atomic: 16,
             max_rd_atomic: 16,
-            min_rnr_timer: 1,
             timeout: 14,
             retry_cnt: 7,
             rnr_retry: 7,
-            ah: AhAttr {
-                dgid: gid,
-                sgid_index: 0,
-                is_global: true,
-                port_num: 1,
-                ..AhAttr::default()
-            },
-            ..QpAttr::default()
+            ..connect::attributes(qpn, gid)
         };
-        let to = |qp_state, mask| {
-            let attr = QpAttr { qp_state, ..attr };
-            self.qp.modify(&attr, M::STATE | mask).map_err(in_words)
-        };
-        to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS)?;
-        let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
-        match service {
-            Service::Uc => {
-                to(QpState::Rtr, rtr)?;
-                to(QpState::Rts, M::SQ_PSN)
-            }
-            Service::Rc => {
-                to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER)?;
-                let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
-                to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC)
-            }
-        }
+        connect::to_init(&self.qp, &attr)?;
+        connect::to_rts(&self.qp, service, &attr)
     }
 }

@@ -256,15 +256,8 @@ impl Program {
     }
 
     fn post_receives(&mut self, now: u64) -> Result<Option<u64>, String> {
-        let Some(inbox) = &mut self.inbox else {
-            return Ok(None);
-        };
-        if !inbox.has_free() || self.qp.state() == QpState::Err {
-            return Ok(None);
-        }
-        let qp = &self.qp;
-        inbox.post(now, |wqes| qp.post_recv(&mut wqes.into_iter()))?;
-        Ok(inbox.next())
+        let inbox = self.inbox.as_mut();
+        inbox.map_or(Ok(None), |inbox| inbox.post_to(&self.qp, now))
     }
 
     fn post_sends(&mut self, now: u64) -> Result<Option<u64>, String> {

@@ -1,15 +1,13 @@
 //! The program at one end of a flow. It polls, posts what it can, and gives all that completes to
 //! the oracle.
 
-use rnic_nic::{
-    Access, AhAttr, Completion, Context, Cq, Gid, Pd, Qp, QpAttr, QpAttrMask as M, QpCap, QpInit,
-    QpState, QpType, Srq, Status,
-};
+use rnic_nic::{Completion, Context, Cq, Gid, Pd, Qp, QpAttr, QpCap, QpInit, Srq, Status};
 
 use super::layout::{Reachable, Regions, address};
 use super::oracle::{Oracle, Way};
 use super::request;
 use super::windows::{Ask, key_at};
+use crate::connect;
 use crate::digest::Digest;
 use crate::inbox::{Inbox, InboxSpec, RECEIVE};
 use crate::pattern::LONGEST;
@@ -86,10 +84,7 @@ impl Side {
         };
         let qp = pd
             .create_qp(&QpInit {
-                qp_type: match flow.service {
-                    Service::Rc => QpType::Rc,
-                    Service::Uc => QpType::Uc,
-                },
+                qp_type: flow.service.qp_type(),
                 send_cq: cq.clone(),
                 recv_cq,
                 srq,
@@ -140,50 +135,20 @@ impl Side {
         self.peer = Some(reachable);
         let (_, end) = self.name;
         let attr = QpAttr {
-            qp_access_flags: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-            port_num: 1,
             path_mtu: Some(flow.mtu),
-            dest_qp_num: peer,
             rq_psn: flow.psns[1 - end],
             sq_psn: flow.psns[end],
             max_dest_rd_atomic: 4,
             max_rd_atomic: 4,
-            min_rnr_timer: 1,
             timeout: flow.timeout,
             retry_cnt: flow.retry,
             rnr_retry: flow.rnr_retry,
-            ah: AhAttr {
-                dgid: gid,
-                sgid_index: 0,
-                is_global: true,
-                port_num: 1,
-                ..AhAttr::default()
-            },
-            ..QpAttr::default()
+            ..connect::attributes(peer, gid)
         };
-        let to = |qp_state, mask| {
-            let attr = QpAttr { qp_state, ..attr };
-            self.qp.modify(&attr, M::STATE | mask).map_err(in_words)
-        };
-        to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS)?;
+        connect::to_init(&self.qp, &attr)?;
         // Before anybody can send, as programs do.
         self.post_receives(0)?;
-        let to = |qp_state, mask| {
-            let attr = QpAttr { qp_state, ..attr };
-            self.qp.modify(&attr, M::STATE | mask).map_err(in_words)
-        };
-        let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
-        match self.service {
-            Service::Uc => {
-                to(QpState::Rtr, rtr)?;
-                to(QpState::Rts, M::SQ_PSN)
-            }
-            Service::Rc => {
-                to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER)?;
-                let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
-                to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC)
-            }
-        }
+        connect::to_rts(&self.qp, self.service, &attr)
     }
 
     /// From now on the peer may be unable to do its part: the next operation may end with this
@@ -305,15 +270,8 @@ impl Side {
     }
 
     fn post_receives(&mut self, now: u64) -> Result<Option<u64>, String> {
-        let Some(inbox) = &mut self.inbox else {
-            return Ok(None);
-        };
-        if !inbox.has_free() || self.qp.state() == QpState::Err {
-            return Ok(None);
-        }
-        let qp = &self.qp;
-        inbox.post(now, |wqes| qp.post_recv(&mut wqes.into_iter()))?;
-        Ok(inbox.next())
+        let inbox = self.inbox.as_mut();
+        inbox.map_or(Ok(None), |inbox| inbox.post_to(&self.qp, now))
     }
 
     fn post_sends(&mut self, now: u64) -> Result<Option<u64>, String> {

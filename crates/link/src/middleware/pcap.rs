@@ -1,9 +1,9 @@
 //! Capture: what was sent and received, as whole IP packets in a pcap file that Wireshark reads.
 //!
-//! Link type LINUX_SLL (113), whose header says of each packet whether it was sent or received, so
-//! that a packet which both of its ends wrote is told from one that came twice. Nanoseconds, addresses and ports, IDs, TTL and traffic class as on the wire,
-//! right checksums. If the kernel does not tell TTL and traffic class of received packets, they are
-//! written as the defaults. Records
+//! Link type LINUX_SLL (113), whose header says of each packet whether it was sent or received: a
+//! packet that both of its ends wrote is told from one that came twice. Nanoseconds, addresses and
+//! ports, IDs, TTL and traffic class as on the wire, right checksums. If the kernel does not tell
+//! TTL and traffic class of received packets, they are written as the defaults. Records
 //! are appended by single `write`s of whole records to a file opened with O_APPEND, so several
 //! processes may share one file. A packet between two processes that both capture is in it twice,
 //! sent and received. What came to another process and was handed over is in the files of both,
