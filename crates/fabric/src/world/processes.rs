@@ -10,7 +10,7 @@ use rnic_nic::{Frame, HostPath, LinkCounters, Status};
 
 use super::{Event, POLL, TICK, World};
 use crate::folder::Folder;
-use crate::scenario::{HostSpec, Incident, Scenario, What};
+use crate::scenario::{Flow, HostSpec, Incident, Scenario, Service, What};
 
 /// A process that is to be killed in the middle of its work, and has none, is killed so much later,
 /// ns.
@@ -24,6 +24,9 @@ const HAND_OVER: u64 = 10_000;
 /// Between processes that share memory, and have time, no operation takes so long, ns: it is less
 /// than the shortest ACK timeout of random scenarios.
 const LATE: u64 = 4_000_000;
+/// A process takes nothing in for so long, at most, where a message of UC or UD waits for a receive
+/// that nobody posts, ns.
+const HOLD: u64 = 50_000_000;
 /// A deregistration that ended with EBUSY is tried again after so long, ns.
 const TRY_AGAIN: u64 = 1_000_000;
 
@@ -459,10 +462,41 @@ impl World {
 /// receives late, ns.
 fn waits_for_receives(scenario: &Scenario, (at, end): (usize, usize)) -> u64 {
     let flow = &scenario.flows[at];
-    let (late, receives) = match flow.srqs[1 - end] {
-        None => (flow.late, flow.depth as usize),
+    if flow.service == Service::Rc {
+        return waits_for_own(scenario, (flow, end));
+    }
+    // A process whose queue pairs all are without acknowledgements takes nothing in while a message
+    // waits for a receive, of whichever of its queue pairs.
+    let taker = flow.hosts[1 - end];
+    let flows = scenario.flows.iter();
+    let ends = flows.flat_map(|flow| [(flow, 0), (flow, 1)]);
+    let to_taker = ends.filter(|(flow, end)| flow.hosts[1 - end] == taker);
+    let endpoints = scenario.endpoints.iter().filter(|e| e.host == taker);
+    let datagrams = scenario.endpoints.iter().map(|from| from.datagrams.len());
+    let datagrams = datagrams.sum::<usize>() as u64;
+    let to_endpoints = endpoints.map(|endpoint| match endpoint.receives {
+        0 => HOLD,
+        _ => (endpoint.late + 2 * POLL.1) * datagrams,
+    });
+    let to_flows = to_taker.map(|of| waits_for_own(scenario, of));
+    to_flows.chain(to_endpoints).sum()
+}
+
+/// The same, because of the receives that its own messages need: those of a queue come back in that
+/// time, and what is in front of the operation takes as many rounds as it needs receives. Of UC that
+/// is more than is posted: what is in a ring has completed.
+fn waits_for_own(scenario: &Scenario, (flow, end): (&Flow, usize)) -> u64 {
+    let (late, rounds) = match flow.srqs[1 - end] {
+        None => {
+            let in_front = match flow.service {
+                Service::Rc => flow.depth as usize,
+                Service::Uc => flow.directions[end].ops.len(),
+            };
+            let receives = flow.receives.max(1) as usize;
+            (flow.late, in_front.div_ceil(receives) + 1)
+        }
         // All that others take may be in front of it.
         Some(srq) => (scenario.srqs[srq].late, scenario.most_to(srq)),
     };
-    (late + 2 * POLL.1) * receives as u64
+    (late + 2 * POLL.1) * rounds as u64
 }
