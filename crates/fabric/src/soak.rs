@@ -25,6 +25,8 @@ struct Progress {
     next: u64,
     under_way: BTreeSet<u64>,
     packets: u64,
+    /// Of these, those that went through shared memory, and those that the network harmed.
+    in_memory: u64,
     harmed: u64,
     failed: Vec<(u64, String)>,
 }
@@ -46,6 +48,7 @@ impl Progress {
             match word {
                 Some("next") => progress.next = number,
                 Some("packets") => progress.packets = number,
+                Some("memory") => progress.in_memory = number,
                 Some("harmed") => progress.harmed = number,
                 Some("failed") => {
                     let why = words.next().unwrap_or_default().to_owned();
@@ -61,8 +64,8 @@ impl Progress {
         // What is under way is played again.
         let next = self.under_way.first().copied().unwrap_or(self.next);
         let mut text = format!(
-            "next {next}\npackets {}\nharmed {}\n",
-            self.packets, self.harmed
+            "next {next}\npackets {}\nmemory {}\nharmed {}\n",
+            self.packets, self.in_memory, self.harmed
         );
         for (seed, why) in &self.failed {
             let _ = writeln!(text, "failed {seed} {why}");
@@ -80,6 +83,8 @@ pub type Play = fn(u64) -> Played;
 /// How it went.
 pub struct Played {
     network: NetworkCounters,
+    /// Packets through shared memory.
+    in_memory: u64,
     /// Why it failed, and what to look at then.
     failed: Option<(String, String)>,
 }
@@ -94,6 +99,7 @@ pub fn scenario(seed: u64) -> Played {
     });
     Played {
         network: outcome.network,
+        in_memory: outcome.links.iter().map(|link| link.tx_host_packets).sum(),
         failed,
     }
 }
@@ -107,6 +113,7 @@ pub fn connections_of(seed: u64) -> Played {
     });
     Played {
         network: outcome.network,
+        in_memory: 0,
         failed,
     }
 }
@@ -147,9 +154,12 @@ pub fn soak(play: Play, packets: u64, file: &Path, jobs: Option<usize>) -> Resul
     progress.write(file)?;
     let seconds = begin.elapsed().as_secs_f64();
     println!(
-        "{} packets, {:.1}% of them harmed, {} scenarios, {} failed; {:.0} packets a second",
+        "{} packets, {} of them through memory, {:.1}% of the others harmed, {} scenarios, {} failed; \
+         {:.0} packets a second",
         progress.packets,
-        100.0 * progress.harmed as f64 / progress.packets.max(1) as f64,
+        progress.in_memory,
+        100.0 * progress.harmed as f64
+            / progress.packets.saturating_sub(progress.in_memory).max(1) as f64,
         progress.next,
         progress.failed.len(),
         (progress.packets - before) as f64 / seconds
@@ -175,7 +185,8 @@ fn work(play: Play, packets: u64, progress: &Mutex<Progress>) {
         }
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.under_way.remove(&seed);
-        progress.packets += played.network.sent;
+        progress.packets += played.network.sent + played.in_memory;
+        progress.in_memory += played.in_memory;
         progress.harmed += played.network.harmed();
         if let Some((failure, _)) = played.failed {
             progress.failed.push((seed, failure));

@@ -13,6 +13,7 @@ mod processes;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use rnic_nic::{AsyncEvent, Context, Frame, HostPath, LinkCounters, SimulatedDevice, Wire};
@@ -154,6 +155,10 @@ struct World {
     /// Of hosts with several processes, or with shared memory.
     folders: Vec<Folder>,
     incidents: Vec<Incident>,
+    /// Descriptors that processes wait for, and which process: room that is used again.
+    waits_for: Vec<(RawFd, usize)>,
+    /// The processes that are to wake: likewise.
+    rung: Vec<usize>,
     /// Deregistrations that ended with EBUSY.
     busy: u64,
     /// What is random about processes of one host.
@@ -191,6 +196,12 @@ impl UnderWay {
     fn is_empty(&self) -> bool {
         self.free.len() == self.frames.len()
     }
+}
+
+/// Something has happened that a device wakes for.
+fn is_to_wake(device: &SimulatedDevice) -> bool {
+    let is_woken = || rnic_sys::readable(device.waits_for());
+    device.is_rung() || is_woken().is_ok_and(|readable| readable.contains(&true))
 }
 
 /// Plays a scenario.
@@ -293,7 +304,7 @@ impl World {
         let has_rings = machine.spec.path != HostPath::Off;
         !machine.is_dead
             && (machine.wire.waiting() > 0
-                || has_rings && (machine.device.has_arrivals() || machine.device.is_rung()))
+                || has_rings && (machine.device.has_arrivals() || is_to_wake(&machine.device)))
     }
 
     fn is_done(&self) -> bool {

@@ -154,6 +154,33 @@ pub fn poll(fds: &[RawFd], timeout: Option<Duration>) -> io::Result<[bool; 8]> {
     Ok(set.map(|s| s.revents != 0))
 }
 
+/// Which of the descriptors are readable now.
+pub fn readable(fds: impl Iterator<Item = RawFd>) -> io::Result<Vec<bool>> {
+    let mut set: Vec<libc::pollfd> = fds
+        .map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let time = Timespec::default();
+    let no_mask: *const u8 = std::ptr::null();
+    let call = libc::SYS_ppoll;
+    // SAFETY: `set` has `set.len()` entries, and the time lives across the call, which does not
+    // change it where it is zero; no signal mask is given. By number, as above.
+    unsafe {
+        raw!(
+            call,
+            set.as_mut_ptr(),
+            set.len(),
+            &raw const time,
+            no_mask,
+            0usize
+        )
+    }?;
+    Ok(set.iter().map(|entry| entry.revents != 0).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -162,6 +162,8 @@ impl World {
             machines,
             folders: folders.all,
             incidents: scenario.incidents.clone(),
+            waits_for: Vec::new(),
+            rung: Vec::new(),
             busy: 0,
             host_rng: fastrand::Rng::with_seed(scenario.seed ^ 0x686f_7374_0000),
             network,

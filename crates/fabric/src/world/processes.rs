@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use rnic_nic::{Frame, HostPath, LinkCounters, Status};
 
-use super::{Event, POLL, TICK, World};
+use super::{Event, Machine, POLL, TICK, World};
 use crate::folder::Folder;
 use crate::scenario::{Flow, HostSpec, Incident, Scenario, Service, What};
 
@@ -183,7 +183,7 @@ impl World {
         if found {
             self.look_soon(host, self.now);
         }
-        self.ring(host);
+        self.ring(|at, _| at == host);
     }
 
     /// A process has done something: others of its host may be woken by it, or may be who takes
@@ -203,19 +203,44 @@ impl World {
         if self.machines[host].wire.is_dead() {
             self.bury(host);
         }
-        for other in 0..self.machines.len() {
-            if other != host && self.machines[other].folder == self.machines[host].folder {
-                self.ring(other);
+        let folder = self.machines[host].folder;
+        self.ring(|at, machine| at != host && machine.folder == folder);
+    }
+
+    /// Those of these processes that are to wake do so before long.
+    fn ring(&mut self, of: impl Fn(usize, &Machine) -> bool) {
+        let World {
+            machines,
+            waits_for: fds,
+            rung,
+            ..
+        } = self;
+        fds.clear();
+        rung.clear();
+        for (at, machine) in machines.iter().enumerate() {
+            if of(at, machine) && !machine.is_dead && !machine.is_waking {
+                match machine.device.is_rung() {
+                    true => rung.push(at),
+                    false => fds.extend(machine.device.waits_for().map(|fd| (fd, at))),
+                }
             }
         }
+        if !fds.is_empty()
+            && let Ok(readable) = rnic_sys::readable(fds.iter().map(|(fd, _)| *fd))
+        {
+            let woken = fds.iter().zip(readable).filter(|(_, readable)| *readable);
+            rung.extend(woken.map(|((_, at), _)| *at));
+            rung.sort_unstable();
+            rung.dedup();
+        }
+        let mut rung = std::mem::take(&mut self.rung);
+        rung.drain(..).for_each(|host| self.wakes(host));
+        self.rung = rung;
     }
 
     /// A process that is to wake does so before long.
-    fn ring(&mut self, host: usize) {
+    fn wakes(&mut self, host: usize) {
         let machine = &self.machines[host];
-        if machine.is_dead || machine.is_waking || !machine.device.is_rung() {
-            return;
-        }
         let late = self.host_rng.u64(..=machine.spec.wake + 500);
         let at = self.now + late;
         let machine = &mut self.machines[host];
@@ -270,7 +295,7 @@ impl World {
                 machine.pause = POLL.0;
                 self.look_soon(host, self.now);
                 self.tick_at(host, self.now + TICK);
-                self.ring(host);
+                self.ring(|at, _| at == host);
             }
             false => {
                 machine.tick_at = None;

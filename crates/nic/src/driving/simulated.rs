@@ -1,8 +1,8 @@
 //! A device without a thread: whoever simulates it drives it.
 //!
 //! What the background thread does in a process, [`Nic::run`] does when it is called: it takes in
-//! what has arrived, fires timers, sends, and goes to sleep. Whether it would wake for what others
-//! of its host have done, or for what its program left, is [`Nic::is_rung`]'s to say. The clock is the device's [`Host`]'s.
+//! what has arrived, fires timers, sends, and goes to sleep. What it would wake for, when its
+//! program or others of its host have done something, [`Nic::is_rung`] and [`Nic::waits_for`] say. The clock is the device's [`Host`]'s.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -48,14 +48,17 @@ impl Nic {
         shard.cq_tasks.let_go();
     }
 
-    /// The background thread, if it sleeps, wakes: another process of the host, or the program, has
-    /// seen to that. Which descriptors are readable is the kernel's to say.
+    /// The program has rung the background thread's bell.
     pub(crate) fn is_rung(&self) -> bool {
+        self.shard(0).background.wakeup.is_rung()
+    }
+
+    /// The background thread wakes, too, when one of these becomes readable: another process of the
+    /// host sees to that. Which are is the kernel's to say.
+    pub(crate) fn waits_for(&self) -> impl Iterator<Item = RawFd> {
         let shard = self.shard(0);
-        let engine = shard.lock();
-        let mut fds = wait_set(&engine, shard.background.wakeup.is_watching());
-        fds.push(shard.background.wakeup.bell().fd());
-        ready(&fds).contains(&true)
+        let watches = shard.background.wakeup.is_watching();
+        wait_set(&shard.lock(), watches).into_iter().flatten()
     }
 
     /// What the background thread does when it wakes. Gives when it wants to do so again, ns.
@@ -64,18 +67,20 @@ impl Nic {
         let mut engine = shard.lock();
         let watches = shard.background.wakeup.is_watching();
         let now = engine.now();
-        let rung = ready(&[shard.background.wakeup.bell().fd()]).contains(&true);
-        shard.background.wakeup.woke(rung);
-        let fds = wait_set(&engine, watches);
-        let ready = ready(&fds);
-        if let [_, rings] = ready[..] {
-            engine.link.woken(now, true, rings);
-        }
+        shard.background.wakeup.woke(self.is_rung());
+        let [handover, rings] = ready(wait_set(&engine, watches));
+        engine.link.woken(now, true, rings);
         let is_due = engine.next_deadline_of_polled().is_some_and(|at| at <= now);
-        if watches && !is_due && !ready.contains(&true) {
+        if watches && !is_due && !handover && !rings {
             engine.send_out(now, Acks::Leave);
         } else {
-            engine.round_with(Look::Handover, Acks::MayWaitForAnswer);
+            // Where it has just heard that nothing is there it does not look.
+            let may_be_there = watches || handover || rings || engine.waits_for_receives();
+            let look = match may_be_there {
+                true => Look::Handover,
+                false => Look::Drain,
+            };
+            engine.round_with(look, Acks::MayWaitForAnswer);
         }
         engine.batching.one_sided.looked(now);
         let maintain_at = engine.link.maintain(now).saturating_add(now);
@@ -106,20 +111,20 @@ impl Nic {
 
 /// What it waits for: new rings, and, unless the application polls or messages wait for receives,
 /// those that wake it.
-fn wait_set(engine: &Engine, watches: bool) -> Vec<RawFd> {
-    let mut fds = engine.link.handover_fds();
-    if !watches && !engine.waits_for_receives() {
-        fds.push(engine.link.wake_fd());
-    }
-    fds.retain(|fd| *fd >= 0);
-    fds
+fn wait_set(engine: &Engine, watches: bool) -> [Option<RawFd>; 2] {
+    let waits_for_rings = !watches && !engine.waits_for_receives();
+    let handover = engine.link.handover_fds().into_iter().next();
+    let rings = Some(engine.link.wake_fd()).filter(|fd| waits_for_rings && *fd >= 0);
+    [handover, rings]
 }
 
 /// Which of them are readable.
-fn ready(fds: &[RawFd]) -> Vec<bool> {
-    match fds {
-        [] => Vec::new(),
-        _ => rnic_sys::poll(fds, Some(Duration::ZERO))
-            .map_or(Vec::new(), |ready| ready[..fds.len()].to_vec()),
+fn ready(fds: [Option<RawFd>; 2]) -> [bool; 2] {
+    if fds == [None; 2] {
+        return [false; 2];
     }
+    // The kernel passes over a negative number.
+    let fds = fds.map(|fd| fd.unwrap_or(-1));
+    let ready = rnic_sys::poll(&fds, Some(Duration::ZERO)).unwrap_or_default();
+    [ready[0], ready[1]]
 }

@@ -56,6 +56,11 @@ impl<B: Bell> Wakeup<B> {
         }
     }
 
+    /// A token is in the bell, and the thread has not noticed it yet.
+    pub(super) fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::Acquire)
+    }
+
     /// The application, which has let go of the engine, left it with work or with this deadline.
     pub(super) fn hear(&self, work_left: bool, deadline: Option<u64>) {
         // A watching thread looks every tick anyhow; the application polls, or it would not be

@@ -103,6 +103,10 @@ pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) {
         }
         return;
     }
+    // On a simulated host nobody else wants the core.
+    if shared.host.is_simulated() {
+        return;
+    }
     if vain.offers(rnic_sys::now_ns) {
         if driven == Driven::LockedOut {
             // Whoever has the engine for so long may wait for this very core.

@@ -1,5 +1,7 @@
 //! A device that somebody else drives.
 
+use std::os::fd::RawFd;
+
 use rnic_link::SimulatedPort;
 
 use crate::cm::EventChannel;
@@ -71,10 +73,15 @@ impl SimulatedDevice {
         self.nic.look_awake();
     }
 
-    /// Another process of the host, or the program, has done something that the background thread
-    /// wakes for.
+    /// The program has done something that the background thread wakes for.
     pub fn is_rung(&self) -> bool {
         self.nic.is_rung()
+    }
+
+    /// The background thread wakes, too, when one of these descriptors becomes readable: another
+    /// process of the host sees to that.
+    pub fn waits_for(&self) -> impl Iterator<Item = RawFd> {
+        self.nic.waits_for()
     }
 
     /// Packets lie in its memory that it has not taken in.
