@@ -49,6 +49,29 @@ const NAMES_IP_ADDRESSES: &[&str] = &[
     "observe/cm.rs",
 ];
 
+/// Where the device reads the system's clock, and why its host's would not do: a thread that waits
+/// for somebody real waits in real time.
+const READS_THE_SYSTEMS_CLOCK: &[(&str, &str)] = &[
+    ("host.rs", "the clock of the system as a host"),
+    // A thread gives its core to others, and sees how long they took it, or how late it wakes.
+    ("driving/halt_poll.rs", "how long the others had the core"),
+    ("driving/watchdog.rs", "how late the system wakes a thread"),
+    ("driving/yielding.rs", "how long the others had the core"),
+    // Another thread or process has what is needed, and may be stopped.
+    ("driving/shards.rs", "threads that open an engine"),
+    ("memory/gate.rs", "a copy of a process that may be stopped"),
+    ("objects/import.rs", "the answer of another process"),
+    ("sync/bias.rs", "how often a lock changes hands"),
+    ("sync/busy.rs", "a process that has the host's registry"),
+    ("sync/within.rs", "a lock that may never be free"),
+    // What is told to a person.
+    (
+        "observe/failure.rs",
+        "how long ago a region was deregistered",
+    ),
+    ("observe/mod.rs", "when something was recorded"),
+];
+
 /// The crates that need no operating system.
 const BARE: [&str; 3] = ["wire", "transport", "cm"];
 
@@ -157,8 +180,8 @@ fn a_crate_uses_lower_floors_alone() {
     }
 }
 
-#[test]
-fn few_files_of_the_device_know_of_ip_addresses() {
+/// The files of the device's crate, its tests apart, whose text has one of these words.
+fn files_of_the_device_with(words: &[&str]) -> BTreeSet<String> {
     let source = repository().join("crates/nic/src");
     let mut folders = vec![source.clone()];
     let mut found = BTreeSet::new();
@@ -169,15 +192,35 @@ fn few_files_of_the_device_know_of_ip_addresses() {
                 folders.push(path);
             } else if !path.ends_with("tests.rs") {
                 let text = fs::read_to_string(&path).expect("a file");
-                if text.contains("IpAddr") {
+                let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or("");
+                if words.iter().any(|word| text.contains(word)) {
                     let name = path.strip_prefix(&source).expect("below it");
                     found.insert(name.to_string_lossy().into_owned());
                 }
             }
         }
     }
+    found
+}
+
+#[test]
+fn few_files_of_the_device_know_of_ip_addresses() {
     let known = NAMES_IP_ADDRESSES.iter().map(|name| (*name).to_owned());
-    assert_eq!(found, known.collect());
+    assert_eq!(files_of_the_device_with(&["IpAddr"]), known.collect());
+}
+
+#[test]
+fn the_device_has_its_clock_from_its_host() {
+    let words = [
+        "Instant::now",
+        "rnic_sys::now_ns",
+        "rnic_sys::now_realtime_ns",
+        "rnic_sys::ticks_or_ns()",
+    ];
+    let known = READS_THE_SYSTEMS_CLOCK
+        .iter()
+        .map(|(name, _)| (*name).to_owned());
+    assert_eq!(files_of_the_device_with(&words), known.collect());
 }
 
 /// The compiler does the rest: without the standard library there are no clocks, files or sockets.

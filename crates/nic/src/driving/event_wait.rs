@@ -64,11 +64,11 @@ impl Nic {
                 *wait = None;
                 yielding::begin_anew();
                 *wait = match shards.only() {
-                    Some(only) => Some(Wait::begin(
-                        &self.shard(only).waiters,
-                        may_drive,
-                        rnic_sys::now_ns(),
-                    )),
+                    Some(only) => {
+                        let shard = self.shard(only);
+                        let now = shard.host.now_ns();
+                        Some(Wait::begin(&shard.waiters, may_drive, now))
+                    }
                     None => Wait::sleep(shards.iter().map(|i| self.shard(i).waiters.clone())),
                 };
             }
@@ -132,7 +132,7 @@ impl Shard {
         if waiting == Some(Waiting::Over) {
             let stay = halt_poll::how_long(self.background.wake_up());
             let mut halt = HALT.get();
-            halt.slept(rnic_sys::now_ns().saturating_sub(wait.since), stay);
+            halt.slept(self.host.now_ns().saturating_sub(wait.since), stay);
             HALT.set(halt);
         }
         waiting
@@ -154,7 +154,7 @@ impl Shard {
             };
             self.drive_until(since, stay, offers, acks, over)
         });
-        let now = || rnic_sys::now_ns();
+        let now = || self.host.now_ns();
         match spun {
             Some(Spun::Over(found)) => halt.paid(now().saturating_sub(since), found),
             Some(Spun::InVain) => halt.in_vain(now(), adaptive),
@@ -186,7 +186,7 @@ impl Shard {
             if over() {
                 return Spun::Over(found);
             }
-            let now = rnic_sys::now_ns();
+            let now = self.host.now_ns();
             let before = offers.count();
             if now.saturating_sub(since) > stay {
                 return Spun::InVain;
@@ -216,7 +216,8 @@ impl<F: Fn() -> bool> Awaitable for Awaited<'_, F> {
         let received = (look != Look::First).then(|| {
             self.shard.count_poll();
             if let Look::Woken([socket, rings]) = look {
-                engine.link.woken(rnic_sys::now_ns(), socket, rings);
+                let now = engine.now();
+                engine.link.woken(now, socket, rings);
             }
             engine.round_until(self.acks, &self.over)
         });

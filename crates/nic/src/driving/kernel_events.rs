@@ -146,7 +146,7 @@ impl KernelTables {
             self.port.look(shared);
         }
         if let Some(ways) = &self.ways {
-            let now = rnic_sys::now_ns();
+            let now = shared.host.now_ns();
             if ways_changed || now >= self.tend_at {
                 self.tend_at = ways.tend(now, ways_changed);
             }
