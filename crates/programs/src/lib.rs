@@ -26,6 +26,7 @@ pub mod perftest;
 pub mod pingpong;
 pub mod place;
 pub mod process;
+pub mod situations;
 pub mod skip;
 pub mod stage;
 pub mod trial;
