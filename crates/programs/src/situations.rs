@@ -77,7 +77,9 @@ pub fn causes(report: &str) -> String {
     };
     let found = match found.is_empty() {
         true => {
-            let lines = report.lines().filter_map(|line| line.strip_prefix("rnic: "));
+            let lines = report
+                .lines()
+                .filter_map(|line| line.strip_prefix("rnic: "));
             lines.map(str::to_owned).collect()
         }
         false => found,
@@ -163,7 +165,8 @@ mod tests {
 
     #[test]
     fn causes_are_found_and_go_on() {
-        let report = "rnic: a (pid 1): failed\n  seen:  much\n  cause: one\n         more\n  next:  do\n";
+        let report =
+            "rnic: a (pid 1): failed\n  seen:  much\n  cause: one\n         more\n  next:  do\n";
         assert_eq!(causes(report), "one; more");
         assert_eq!(causes("rnic: a\n  seen:  much\n"), "much");
         assert_eq!(causes("rnic: a (pid 12): dropped\n"), "a: dropped");

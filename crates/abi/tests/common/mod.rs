@@ -243,12 +243,24 @@ pub fn sanitizer_is(kind: &str) -> bool {
     sanitizer().is_some_and(|sanitizer| sanitizer.kind == kind)
 }
 
-/// That program leaves objects behind on purpose.
-pub fn allow_leaks(command: &mut Command) {
-    if let Some(sanitizer) = sanitizer() {
-        let (variable, options) = sanitizer.options();
-        command.env(variable, format!("{options}:detect_leaks=0"));
+/// Programs that fork while another of their threads frees memory.
+const FORKS_BESIDE_THREADS: &[&str] = &["forks"];
+
+/// What a program needs of the sanitizer beside what all do, if it runs under one.
+fn adapt_sanitizer(name: &str, command: &mut Command) {
+    let Some(sanitizer) = sanitizer() else {
+        return;
+    };
+    let (variable, mut options) = sanitizer.options();
+    if LEAVES_OBJECTS.contains(&name) {
+        options += ":detect_leaks=0";
     }
+    // AddressSanitizer does not take the lock of its quarantine before a fork: a child in which
+    // another thread had it would wait for it for ever.
+    if sanitizer.kind == "address" && FORKS_BESIDE_THREADS.contains(&name) {
+        options += ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0";
+    }
+    command.env(variable, options);
 }
 
 fn sanitizer() -> Option<&'static Sanitizer> {
@@ -336,9 +348,7 @@ pub fn run_c_with(name: &str, linked: &[&str], environment: &[(&str, &str)]) -> 
     let program = compile(&dir, name, &source, &flags);
     let mut command = under_library(&dir, program);
     command.envs(environment.iter().copied());
-    if LEAVES_OBJECTS.contains(&name) {
-        allow_leaks(&mut command);
-    }
+    adapt_sanitizer(name, &mut command);
     let output = output(command);
     let text = text(&output);
     assert!(output.status.success(), "{name}: {}\n{text}", output.status);

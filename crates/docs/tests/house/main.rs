@@ -238,6 +238,57 @@ fn what_needs_no_operating_system_says_so() {
     }
 }
 
+/// Nothing but `./test full` builds the fuzz targets, and that does not change their lock file.
+#[test]
+fn the_lock_file_of_the_fuzz_targets_knows_what_crates_use() {
+    let packages = |file: &str| -> BTreeMap<String, Vec<String>> {
+        let text = fs::read_to_string(repository().join(file)).expect("a lock file");
+        let packages = text.split("[[package]]").skip(1).map(|package| {
+            let mut quoted = package.split('"').skip(1).step_by(2).map(str::to_owned);
+            let name = quoted.next().expect("a name");
+            let used = package
+                .split_once("dependencies = [")
+                .map_or("", |(_, used)| used);
+            let used = used.split('"').skip(1).step_by(2);
+            (name, used.map(str::to_owned).collect())
+        });
+        packages
+            .filter(|(name, _)| name.starts_with("rnic-"))
+            .collect()
+    };
+    let (all, fuzzed) = (
+        packages("Cargo.lock"),
+        packages("crates/fuzz/fuzz/Cargo.lock"),
+    );
+    assert!(fuzzed.len() > 5, "{fuzzed:?}");
+    for (name, used) in &fuzzed {
+        let Some(known) = all.get(name) else { continue };
+        // What only tests use is not in it.
+        for used in used {
+            assert!(known.contains(used), "{name} does not use {used} any more");
+        }
+        let manifest = format!("crates/{}/Cargo.toml", name.trim_start_matches("rnic-"));
+        let Ok(manifest) = fs::read_to_string(repository().join(manifest)) else {
+            continue;
+        };
+        let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or("");
+        let lines = section.lines().take_while(|line| !line.starts_with('['));
+        for line in lines.filter(|line| !line.contains("optional = true")) {
+            let Some(uses) = line
+                .split(['.', ' ', '='])
+                .next()
+                .filter(|it| !it.is_empty())
+            else {
+                continue;
+            };
+            assert!(
+                uses.starts_with('#') || used.iter().any(|used| used == uses),
+                "{name} uses {uses}: cargo metadata --manifest-path crates/fuzz/fuzz/Cargo.toml"
+            );
+        }
+    }
+}
+
 #[test]
 fn circles_are_found() {
     let arrow = |from: &str, to: &[&str]| {
