@@ -64,6 +64,16 @@ pub struct LinkCounters {
     pub tx_reached_bytes: u64,
     /// Bytes read from it.
     pub rx_reached_bytes: u64,
+    /// Packets that went through injected faults ([`crate::FaultSpec`]).
+    pub fault_packets: u64,
+    /// Those of them that were dropped.
+    pub fault_drops: u64,
+    /// Those that were sent twice.
+    pub fault_duplicates: u64,
+    /// Those that were held back until later ones had passed.
+    pub fault_reorders: u64,
+    /// Those that were changed, or cut.
+    pub fault_corruptions: u64,
 }
 
 impl std::ops::AddAssign for LinkCounters {
@@ -100,6 +110,11 @@ impl std::ops::AddAssign for LinkCounters {
             host_out_of_reach,
             tx_reached_bytes,
             rx_reached_bytes,
+            fault_packets,
+            fault_drops,
+            fault_duplicates,
+            fault_reorders,
+            fault_corruptions,
         } = other;
         self.tx_packets += tx_packets;
         self.tx_bytes += tx_bytes;
@@ -131,6 +146,11 @@ impl std::ops::AddAssign for LinkCounters {
         self.host_out_of_reach += host_out_of_reach;
         self.tx_reached_bytes += tx_reached_bytes;
         self.rx_reached_bytes += rx_reached_bytes;
+        self.fault_packets += fault_packets;
+        self.fault_drops += fault_drops;
+        self.fault_duplicates += fault_duplicates;
+        self.fault_reorders += fault_reorders;
+        self.fault_corruptions += fault_corruptions;
     }
 }
 

@@ -293,9 +293,14 @@ impl<L: Link> Faults<L> {
         let copies = 1 + usize::from(g.chance(spec.duplicate));
         let reordered = g.chance(spec.reorder);
         let behind = 1 + g.below(4) as u32;
+        counters.fault_packets += 1;
         if dropped {
+            counters.fault_drops += 1;
             return;
         }
+        counters.fault_corruptions += u64::from(corrupted);
+        counters.fault_duplicates += u64::from(copies > 1);
+        counters.fault_reorders += u64::from(reordered);
         let left = match corrupted {
             true => Corruption::strike(packet, how).1,
             false => packet.len(),

@@ -182,6 +182,13 @@ impl State {
                 .number("wrong_rings", link.host_rings_wrong)
                 .number("no_room", drops.no_room);
         });
+        line.object("faults", |line| {
+            line.number("packets", link.fault_packets)
+                .number("drops", link.fault_drops)
+                .number("duplicates", link.fault_duplicates)
+                .number("reorders", link.fault_reorders)
+                .number("corruptions", link.fault_corruptions);
+        });
         line
     }
 }

@@ -28,6 +28,10 @@ impl Link for Record {
 
 /// Sends packets 0..n, 40 bytes each with the number in the first four, one flush per `burst`.
 fn sent_through(spec: FaultSpec, n: u32, burst: u32) -> Vec<Vec<u8>> {
+    counted_through(spec, n, burst).0
+}
+
+fn counted_through(spec: FaultSpec, n: u32, burst: u32) -> (Vec<Vec<u8>>, LinkCounters) {
     let route = route("127.0.0.1", "127.0.0.1", 0x5000);
     // Not the route's: its port differs from call to call.
     let context = rnic_wire::IcrcContext::new(&rnic_wire::Flow {
@@ -61,8 +65,9 @@ fn sent_through(spec: FaultSpec, n: u32, burst: u32) -> Vec<Vec<u8>> {
         now = timeout;
         faults.send(&mut batch, now, &mut counters);
     }
-    assert_eq!(counters, LinkCounters::default());
-    faults.inner.0
+    assert_eq!(counters.fault_packets, u64::from(n));
+    assert_eq!((counters.tx_packets, counters.tx_errors), (0, 0));
+    (faults.inner.0, counters)
 }
 
 fn number(packet: &[u8]) -> u32 {
@@ -93,6 +98,18 @@ fn drop_loses_about_as_many_as_asked() {
     assert!((3800..4200).contains(&sent.len()), "{}", sent.len());
     assert!(sent.windows(2).all(|w| number(&w[0]) < number(&w[1])));
     assert!(sent_through(spec("drop=1,seed=5"), 100, 16).is_empty());
+}
+
+#[test]
+fn each_fault_is_counted() {
+    let (sent, counters) = counted_through(spec("drop=20%,dup=30%,seed=5"), 1000, 16);
+    let expected = 1000 - counters.fault_drops + counters.fault_duplicates;
+    assert_eq!(sent.len() as u64, expected);
+    assert!(counters.fault_drops > 100 && counters.fault_duplicates > 100);
+    let counted = |text: &str| counted_through(spec(text), 100, 16).1;
+    assert_eq!(counted("corrupt=100%,seed=5").fault_corruptions, 100);
+    assert_eq!(counted("reorder=100%,seed=5").fault_reorders, 100);
+    assert_eq!(counted("delay=1us,seed=5").fault_reorders, 0);
 }
 
 #[test]
