@@ -76,6 +76,9 @@ fn failure() -> Failure {
         peer_pid: None,
         peer_program: None,
         path_bytes: None,
+        interface_bytes: None,
+        way_errno: None,
+        since_ns: 1,
     }
 }
 
@@ -104,6 +107,8 @@ fn refusal() -> Refusal {
         path_mtu: None,
         peer_path_mtu: None,
         memory: Some(memory()),
+        peer_pid: None,
+        peer_program: None,
     }
 }
 
@@ -214,6 +219,11 @@ fn everything() -> Report {
         live: HashMap::new(),
         devices: HashMap::new(),
         lints: vec![lint()],
+        connected: Vec::new(),
+        left: Vec::new(),
+        unheard: Vec::new(),
+        others: None,
+        ended: HashSet::new(),
         of_a_part: false,
     }
 }
