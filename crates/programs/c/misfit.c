@@ -20,7 +20,7 @@
  *   nobodys-qpn     A's dest_qp_num is of no process
  *   unused-qpn      A's dest_qp_num is of B's process, and no queue pair has it
  *   itself          A's dest_qp_num is its own
- *   exits, killed, stopped     what B does before A sends; it says who it is
+ *   exits, killed, stopped     what B does before A sends
  *   late            A sends once it has read a line
  *   nobody          there is no B: A sends to HOST without meeting anybody
  */
@@ -108,6 +108,27 @@ static void request(int fd, struct ibv_qp *qp, struct ibv_mr *mr, const struct e
         shutdown(fd, SHUT_WR);
 }
 
+/* A child tells A once this process stands still. */
+static void stop(int fd)
+{
+    pid_t parent = getpid(), child = fork();
+    if (child < 0)
+        die("fork");
+    if (child)
+        return;
+    kill(parent, SIGSTOP);
+    char path[32], state = 0, byte = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", parent);
+    while (state != 'T') {
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            die("%s", path);
+        fclose(file);
+    }
+    put(fd, &byte, 1);
+    _exit(0);
+}
+
 static void serve(int fd, struct ibv_qp *qp)
 {
     if (is("reset"))
@@ -116,15 +137,16 @@ static void serve(int fd, struct ibv_qp *qp)
         move_to(qp, IBV_QPS_ERR);
     if (is("destroyed") && ibv_destroy_qp(qp))
         die("ibv_destroy_qp");
-    say("B is %d", getpid());
+    /* A begins when it has a byte, or when B is no more. */
     char byte = 0;
-    put(fd, &byte, 1);
     if (is("exits"))
         exit(0);
     if (is("killed"))
         raise(SIGKILL);
     if (is("stopped"))
-        raise(SIGSTOP);
+        stop(fd);
+    else
+        put(fd, &byte, 1);
     /* Until A has its answer, or has given up. */
     while (read(fd, &byte, 1) > 0)
         ;
@@ -182,7 +204,7 @@ int main(int argc, char **argv)
         if (is("itself"))
             peer.gid = own.gid;
         join(qp, gid_index, &peer, own.psn, peer.psn, 1);
-        if (!get(fd, &byte, 1))
+        if (!get(fd, &byte, 1) && !is("exits") && !is("killed"))
             die("the peer is gone");
         request(fd, qp, mr, &peer);
         return 0;

@@ -102,6 +102,15 @@ pub(crate) fn no_answer(local: Address, remote: Address) {
     }
 }
 
+/// What the kernel or ICMP says of the way to a peer that has not answered a connection manager; an
+/// errno.
+pub(super) fn error_of(local: IpAddr, remote: IpAddr) -> Option<u32> {
+    let mut state = state()?;
+    let (local, remote) = (Address::from(local), Address::from(remote));
+    let asked = state.inquiries.ask(local, remote, rnic_sys::now_ns())?;
+    asked.said.map(|(error, _)| error.unsigned_abs())
+}
+
 impl State {
     /// What is known of the way of a request that got no answer.
     pub(super) fn name_way(&mut self, line: &mut Line, qpn: u32, sent: Option<&SendFailed>) {

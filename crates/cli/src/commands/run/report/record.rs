@@ -334,6 +334,8 @@ pub struct Attempt {
     pub waited_ns: Option<u64>,
     /// The peer's address is one of this host.
     pub peer_here: Option<bool>,
+    /// What the kernel or ICMP said of the way to another host: an errno.
+    pub way_errno: Option<u32>,
     /// The process there that listens for it, if that is stopped.
     pub peer_pid: Option<u32>,
     pub peer_program: Option<String>,

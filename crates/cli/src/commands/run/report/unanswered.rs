@@ -132,6 +132,9 @@ fn known(report: &Report, failure: &Failure) -> Option<Cause> {
     if let Some(cause) = peer.does_not_fit(report, failure) {
         return with(cause, CONNECT);
     }
+    if let Some((program, pid)) = stopped_elsewhere(report, &peer) {
+        return Some((is_stopped(program, pid), Some(go_on(pid))));
+    }
     let addresses = failure.ends.local.as_ref().zip(failure.ends.peer.as_ref());
     if let Some((local, remote)) = addresses
         && is_loopback(local)
@@ -159,9 +162,21 @@ fn known(report: &Report, failure: &Failure) -> Option<Cause> {
                 .to_owned(),
             CONNECT,
         ),
-        "elsewhere" => of_way(failure),
+        "elsewhere" => of_way(failure.ends.peer.as_deref()?, failure.way_errno?),
         _ => None,
     }
+}
+
+/// The peer is in another network namespace, and stopped. Of a process number in another process
+/// namespace nothing follows, so that its name has to fit.
+fn stopped_elsewhere<'a>(report: &'a Report, peer: &Peer<'_>) -> Option<(&'a str, u32)> {
+    let connected = peer.connected?.process;
+    let process = report
+        .all(|report| &report.processes)
+        .find(|process| process.id == connected)?;
+    let comm = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;
+    let is_it = process.program.starts_with(comm.trim_end());
+    (is_it && rnic_nic::is_stopped(process.pid)).then_some((&process.program, process.pid))
 }
 
 /// The longest packet of the request leaves by neither interface nor route of this host.
@@ -234,10 +249,9 @@ fn ended(report: &Report, failure: &Failure, peer: &Peer<'_>, state: &str) -> Op
     }
 }
 
-/// What the kernel or ICMP said while no answer came.
-fn of_way(failure: &Failure) -> Option<Cause> {
-    let peer = failure.ends.peer.as_deref().unwrap_or("PEER");
-    let (cause, next) = match failure.way_errno?.cast_signed() {
+/// What the kernel or ICMP said while no answer came, and what to do.
+pub fn of_way(peer: &str, error: u32) -> Option<Cause> {
+    let (cause, next) = match error.cast_signed() {
         libc::ECONNREFUSED => (
             format!(
                 "{peer} answers by ICMP that nothing takes UDP port 4791 there: no process of that host uses RDMA over it (a \
@@ -288,6 +302,12 @@ fn guess(report: &Report, failure: &Failure, story: &mut Story) {
         "gone" => nobody_has(failure, seen, candidates),
         "alive" | "own" => {
             of_living_peer(report, failure, seen, candidates);
+            if candidates.is_empty() {
+                candidates.push(lost.to_owned());
+            }
+        }
+        // Its side is known, and fits.
+        _ if peer::of(report, failure).connected.is_some() => {
             if candidates.is_empty() {
                 candidates.push(lost.to_owned());
             }
