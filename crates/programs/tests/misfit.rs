@@ -31,7 +31,7 @@ const SILENT: [&str; 2] = [
     "the peer's queue pair has never answered",
     "maybe: the host is down, or a firewall drops UDP port 4791",
 ];
-const ENDED: &str = "cause: 10.77.0.1 answers by ICMP that nothing takes UDP port 4791 there";
+const ENDED: &str = "cause: ICMP says that nothing takes UDP port 4791 at 10.77.0.1";
 
 const CASES: [Case; 21] = [
     Case {

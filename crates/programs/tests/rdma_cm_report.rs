@@ -61,7 +61,7 @@ fn no_answer_yet() {
         &[
             "-> 10.77.0.2:7174 (RDMA_PS_TCP): it was still waiting for an answer",
             "was sent at least once in",
-            "cause: 10.77.0.2 answers by ICMP that nothing takes UDP port 4791 there",
+            "cause: ICMP says that nothing takes UDP port 4791 at 10.77.0.2",
         ],
     );
 }

@@ -178,7 +178,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads the records from byte `from` on. Of those before it, it takes who the processes are.
+    /// Reads the records from byte `from` on. Of those before it, it takes who the processes are and
+    /// how their queue pairs were connected.
     pub fn read(file: File, from: u64) -> Report {
         let mut report = Report::default();
         let mut at = 0;
@@ -187,7 +188,10 @@ impl Report {
             at += line.len() as u64 + 1;
             // A line that cannot be read was written by something else: leave it.
             match serde_json::from_slice(&line) {
-                Ok(record @ (Record::Process { .. } | Record::Opened { .. })) => report.add(record),
+                Ok(
+                    record
+                    @ (Record::Process { .. } | Record::Opened { .. } | Record::Connected(_)),
+                ) => report.add(record),
                 Ok(record) if !before => report.add(record),
                 _ => {}
             }

@@ -254,8 +254,8 @@ pub fn of_way(peer: &str, error: u32) -> Option<Cause> {
     let (cause, next) = match error.cast_signed() {
         libc::ECONNREFUSED => (
             format!(
-                "{peer} answers by ICMP that nothing takes UDP port 4791 there: no process of that host uses RDMA over it (a \
-                 firewall that rejects says the same)"
+                "ICMP says that nothing takes UDP port 4791 at {peer}: no process of that host uses RDMA over it (a firewall \
+                 that rejects says the same)"
             ),
             "on the peer: rnic devices; ss -ulpn 'sport = 4791'      does anything listen there?"
                 .to_owned(),
