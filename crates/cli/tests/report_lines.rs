@@ -93,6 +93,23 @@ fn whatever_is_reported_the_program_ends_as_it_did() {
     }
 }
 
+/// Promise: so it does whatever lies in the file of another run, which may be about its peers.
+#[test]
+fn whatever_another_run_reported_the_program_ends_as_it_did() {
+    let scratch = Scratch::new("of-another");
+    told(&scratch, LINES.as_bytes(), WAYS[1]);
+    let runtime = scratch.0.join("runtime");
+    let mut rng = fastrand::Rng::with_seed(2);
+    for _ in 0..30 {
+        for other in ["report-1", "report-2"] {
+            let report = String::from_utf8_lossy(&changed(&mut rng)).into_owned();
+            let report = report.replace(r#""process":1"#, r#""process":2"#);
+            std::fs::write(runtime.join(other), report).expect("written");
+        }
+        told(&scratch, LINES.as_bytes(), &[]);
+    }
+}
+
 /// Guards: of a report, `rnic explain --report` tells of what came from a byte on, and nothing of
 /// what came before.
 #[test]

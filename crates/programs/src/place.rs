@@ -104,6 +104,15 @@ impl Place {
         }
     }
 
+    /// The same place with a runtime folder of its own: programs elsewhere cannot read what these
+    /// leave there, as if they were on another host.
+    pub fn apart(&self, trial: &Trial) -> Place {
+        Place {
+            runtime: Some(trial.new_folder("runtime", self.user, 0o700)),
+            ..self.clone()
+        }
+    }
+
     /// The namespace; None is this machine's own.
     pub fn netns(&self) -> Option<&Netns> {
         self.netns.as_ref()

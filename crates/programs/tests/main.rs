@@ -11,6 +11,7 @@ mod hostile;
 mod lint;
 mod many_processes;
 mod middleware;
+mod misfit;
 mod pcap;
 mod perftest;
 mod perftest_options;

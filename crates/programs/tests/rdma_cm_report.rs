@@ -61,7 +61,7 @@ fn no_answer_yet() {
         &[
             "-> 10.77.0.2:7174 (RDMA_PS_TCP): it was still waiting for an answer",
             "was sent at least once in",
-            "the host is down, no process there uses RDMA, or a firewall blocks UDP port 4791",
+            "cause: ICMP says that nothing takes UDP port 4791 at 10.77.0.2",
         ],
     );
 }

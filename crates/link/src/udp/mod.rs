@@ -18,6 +18,7 @@
 //! When a socket's send buffer is full: see module `waiting`.
 
 pub(crate) mod backlog;
+pub mod inquiry;
 pub mod rx;
 pub mod tx;
 pub(crate) mod waiting;

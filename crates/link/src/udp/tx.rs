@@ -173,13 +173,5 @@ pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
 /// What the kernel has learned of the path MTU between two addresses, neither of them link-local:
 /// the longest IP packet, bytes.
 pub fn learned_mtu(local: IpAddr, remote: IpAddr) -> Option<u32> {
-    path_mtu(&PathSpec {
-        local,
-        scope_id: 0,
-        remote,
-        dest_qpn: 0,
-        traffic_class: 0,
-        hop_limit: 0,
-    })
-    .ok()
+    path_mtu(&super::inquiry::between(local, remote)).ok()
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use rnic_host::registry::range_of;
 use rnic_host::{MULTICAST_QPN, QP1, SourcePorts};
-use rnic_link::{Detached, Look, Received};
+use rnic_link::{Address, Detached, Look, Received};
 use rnic_transport::{QueuePair, Role, Time};
 use rnic_wire::{Operation, Packet, Usual};
 
@@ -22,7 +22,7 @@ use crate::engine::cm_service::Taken;
 use crate::engine::peer_service::Neighbourhood;
 use crate::engine::{Peer, QpEntry};
 use crate::memory::{DetachedPacket, MemoryTable, PacketMemory};
-use crate::observe;
+use crate::observe::{self, Unheard};
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;
@@ -136,17 +136,20 @@ fn deliver(
     const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
         drops.unknown_qpn += 1;
+        observe::unheard(qpn, ends(received), Unheard::UnknownQpn);
         return DONE;
     };
     match &mut entry.peer {
         Some(peer) if peer.remote != received.src || peer.local != received.dst => {
             drops.wrong_address += 1;
+            observe::unheard(qpn, ends(received), Unheard::OtherAddress);
             return DONE;
         }
         // Whatever comes by a ring is this user's.
         Some(peer) if peer.here && received.src_port != peer.port && received.ring.is_none() => {
             if is_forged(peer, entry.attr.dest_qp_num, received, source_ports) {
                 drops.wrong_process += 1;
+                observe::unheard(qpn, ends(received), Unheard::OtherProcess);
                 return DONE;
             }
         }
@@ -155,6 +158,8 @@ fn deliver(
         None if matches!(entry.transport, QueuePair::Ud(_)) => {}
         None => {
             drops.not_ready += 1;
+            let why = Unheard::NotReady(entry.shared.state());
+            observe::unheard(qpn, ends(received), why);
             return DONE;
         }
     }
@@ -229,6 +234,11 @@ fn deliver(
     }
     settle(entry, ready, timers);
     DONE
+}
+
+/// From where to where a packet went.
+fn ends(received: &Received<'_>) -> (Address, Address) {
+    (received.src, received.dst)
 }
 
 /// Another user of this host has sent it: anybody there may send from the peer's address, but not

@@ -14,6 +14,7 @@ use super::packet_sink::PathSink;
 use super::receive_horizon::POSTS;
 use super::{Engine, fast_reply, incast_group, lend, schedule, settle};
 use crate::engine::QpEntry;
+use crate::observe;
 
 /// The quantum, bytes of packets. Where packets leave in batches [`Engine::quantum`] gives a whole
 /// batch, which is a little less.
@@ -512,6 +513,10 @@ fn look_for_peer(entry: &mut QpEntry, link: &mut Port, now: Time) {
     let (qpn, srq) = (rc.attr().dest_qpn, rc.awaited_srq());
     let stopped = rnic_sys::uncancelled(|| link.peer_is_stopped(peer.path, qpn, srq, now.0));
     rc.peer_stopped(stopped);
+    // Of what is on this host the registry tells more.
+    if !stopped && !peer.here {
+        observe::no_answer(peer.local, peer.remote);
+    }
 }
 
 #[cfg(test)]

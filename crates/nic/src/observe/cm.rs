@@ -9,6 +9,7 @@ use rnic_wire::PathMtu;
 use rnic_wire::cm::{RejectReason, ServiceId, SidrStatus};
 
 use super::failure::name_process;
+use super::way::error_of;
 use super::{Kind, Line, state, write};
 use crate::addressing::gid_table::gid_table;
 use crate::addressing::pkey_table::PkeyTable;
@@ -200,6 +201,18 @@ pub(crate) struct Silence {
     pub(crate) waited_ns: u64,
 }
 
+fn record_silence(what: &str, attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
+    let ends = attempt.local.zip(attempt.peer);
+    let elsewhere = ends.filter(|(_, peer)| !is_here(*peer));
+    let error = elsewhere.and_then(|(local, peer)| error_of(local.ip(), peer.ip()));
+    record(what, |line| {
+        write_silence(line, attempt, silence, ports);
+        if let Some(error) = error {
+            line.number("way_errno", error.into());
+        }
+    });
+}
+
 fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
     write_attempt(line, attempt);
     let here = attempt.peer.filter(|peer| is_here(*peer));
@@ -219,17 +232,13 @@ fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence, ports: Op
 /// The peer never answered.
 #[cold]
 pub(crate) fn unreachable(attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
-    record("unreachable", |line| {
-        write_silence(line, attempt, silence, ports);
-    });
+    record_silence("unreachable", attempt, silence, ports);
 }
 
 /// The peer has not answered yet.
 #[cold]
 pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
-    record("no answer yet", |line| {
-        write_silence(line, attempt, silence, ports);
-    });
+    record_silence("no answer yet", attempt, silence, ports);
 }
 
 /// Some connection did not come about: what becomes of the next ones is of interest.

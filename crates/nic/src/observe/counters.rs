@@ -50,6 +50,7 @@ pub(crate) fn destroyed(shared: &QpShared, counters: &Counters) {
             write(line);
         }
         state.tell_drops(shared.qpn, counters);
+        state.left(shared.qpn, "destroyed");
         state.snapshots.qps.remove(&shared.qpn);
         state.forget(shared.qpn);
         lint::destroyed(&mut state, shared);

@@ -6,12 +6,10 @@ use rnic_transport::{
 };
 
 use rnic_link::Address;
-use rnic_link::udp::tx::learned_mtu;
 use rnic_wire::Operation;
 
 use super::line::Line;
 use super::{Connection, Kind, State, lint, state, write};
-use crate::addressing::address::headroom;
 use crate::error::Error;
 use crate::memory::{Access as Rights, RegionFacts};
 use crate::queues::QpShared;
@@ -178,12 +176,15 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         .number("status", completion.status as u64)
         .number("vendor_err", u64::from(completion.vendor_err));
     state.name_mtus(&mut line, qpn);
+    if let Some(connection) = state.connections.get(&qpn) {
+        line.number("since_ns", connection.since_ns);
+    }
     if let Some(note) = note {
         let grave = state.grave(note.access.key);
         line.object("memory", |line| write_local(line, &note, grave));
     }
-    if let Some(sent) = sent {
-        line.object("request", |line| write_request(line, &sent));
+    if let Some(sent) = &sent {
+        line.object("request", |line| write_request(line, sent));
     }
     if completion.status == Status::RetryExceeded {
         let (peer, stopped) = state.look_for_peer(qpn);
@@ -191,9 +192,7 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         if let Some(pid) = stopped {
             name_process(&mut line, pid);
         }
-        if let Some(bytes) = state.path_too_short(qpn) {
-            line.number("path_bytes", bytes.into());
-        }
+        state.name_way(&mut line, qpn, sent.as_ref());
     }
     write(line);
 }
@@ -216,6 +215,9 @@ impl State {
             .number("psn", u64::from(refused.psn.value()))
             .text("why", refused_name(refused.why));
         self.name_mtus(&mut line, qpn);
+        if let Some(pid) = rnic_sys::uncancelled(|| self.peer_process(qpn)) {
+            name_process(&mut line, pid);
+        }
         if let Refused::PacketLength(length) = refused.why {
             line.number("length", u64::from(length));
         }
@@ -258,13 +260,13 @@ impl State {
         Some((*region, rnic_sys::now_ns().saturating_sub(*at)))
     }
 
-    /// Whether the peer of a queue pair that got no answer is still there; its process if that is
-    /// stopped.
+    /// Whether the peer of a queue pair that got no answer is still there; its process, if that is
+    /// another one of this host.
     fn look_for_peer(&self, qpn: u32) -> (&'static str, Option<u32>) {
         rnic_sys::uncancelled(|| match self.peer_as_it_is(qpn) {
             "alive" => match self.stopped_peer(qpn, None) {
                 Some(pid) => ("stopped", Some(pid)),
-                None => ("alive", None),
+                None => ("alive", self.peer_process(qpn)),
             },
             other => (other, None),
         })
@@ -279,26 +281,19 @@ impl State {
         owners.find(|pid| rnic_host::is_stopped(*pid))
     }
 
-    /// What ICMP has said of the way, if long packets of this queue pair are longer than it takes.
-    fn path_too_short(&self, qpn: u32) -> Option<u32> {
+    /// The process of this user and host that has the peer.
+    fn peer_process(&self, qpn: u32) -> Option<u32> {
         let connection = self.connections.get(&qpn)?;
-        let mtu = connection.attr.path_mtu?.bytes() as u32;
-        let learned =
-            rnic_sys::uncancelled(|| learned_mtu(connection.local.ip()?, connection.remote.ip()?))?;
-        (learned < mtu + headroom(&connection.remote)).then_some(learned)
+        is_here(connection)
+            .then(|| rnic_host::registry::owner(connection.attr.dest_qp_num))
+            .flatten()
     }
 
     fn peer_as_it_is(&self, qpn: u32) -> &'static str {
         let Some(connection) = self.connections.get(&qpn) else {
             return "unknown";
         };
-        let is_here = |addr: Address| {
-            addr == connection.local
-                || crate::addressing::gid_table::gid_table()
-                    .iter()
-                    .any(|gid| Address::from(gid.addr) == addr)
-        };
-        if !is_here(connection.remote) {
+        if !is_here(connection) {
             return "elsewhere";
         }
         let dest = connection.attr.dest_qp_num;
@@ -312,6 +307,14 @@ impl State {
             Some(_) => "alive",
         }
     }
+}
+
+/// The peer has an address of this host.
+pub(super) fn is_here(connection: &Connection) -> bool {
+    connection.remote == connection.local
+        || crate::addressing::gid_table::gid_table()
+            .iter()
+            .any(|gid| Address::from(gid.addr) == connection.remote)
 }
 
 pub(super) fn name_process(line: &mut Line, pid: u32) {

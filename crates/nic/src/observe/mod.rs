@@ -9,12 +9,14 @@
 //! tests [`lint::is_on`] where it says so.
 
 pub(crate) mod cm;
+mod connection;
 mod counters;
 mod drops;
 mod failure;
 mod line;
 pub(crate) mod lint;
 mod silent;
+mod way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
@@ -24,13 +26,15 @@ use std::sync::OnceLock;
 use rnic_link::Address;
 use rustix_futex_sync::{Mutex, MutexGuard};
 
+pub(crate) use connection::{Unheard, modified, unheard};
 pub(crate) use counters::{destroyed, note_all};
 pub use drops::DropCounters;
 pub use failure::refused_verb;
 pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
+pub(crate) use way::no_answer;
 
 use crate::memory::RegionFacts;
-use crate::queues::{QpAttr, QpShared, QpState};
+use crate::queues::QpAttr;
 use line::Line;
 
 /// What is told of a process, each kind up to a number of its own: the first ones matter, and a
@@ -50,13 +54,17 @@ pub(crate) enum Kind {
     Answer,
     /// Messages that were dropped without a word.
     Drop,
+    /// Queue pairs that were connected, and what became of them.
+    Life,
+    /// Packets that no queue pair took.
+    Unheard,
 }
 
 /// Failures and refusals that a process tells of.
 pub const MOST_FAILURES: u32 = 256;
 
 impl Kind {
-    const MOST: [u32; 6] = [MOST_FAILURES, 16, 128, 64, 256, 128];
+    const MOST: [u32; 8] = [MOST_FAILURES, 16, 128, 64, 256, 128, 2048, 128];
 }
 /// Regions remembered after their end.
 const GRAVES: usize = 64;
@@ -95,6 +103,8 @@ struct Connection {
     local: Address,
     remote: Address,
     attr: QpAttr,
+    /// When it was connected.
+    since_ns: u64,
 }
 
 /// What is known of this process.
@@ -117,6 +127,9 @@ pub(crate) struct State {
     written: [u32; Kind::MOST.len()],
     verbs: BTreeMap<(&'static str, i32), u32>,
     silent: BTreeMap<u32, silent::Silent>,
+    /// What was dropped of packets to these numbers, and why.
+    unheard: BTreeSet<(u32, &'static str)>,
+    inquiries: way::Inquiries,
     findings: lint::Findings,
     snapshots: counters::Snapshots,
 }
@@ -135,6 +148,8 @@ impl State {
             written: [0; Kind::MOST.len()],
             verbs: BTreeMap::new(),
             silent: BTreeMap::new(),
+            unheard: BTreeSet::new(),
+            inquiries: way::Inquiries::new(),
             findings: lint::Findings::new(),
             snapshots: counters::Snapshots::new(),
         }
@@ -239,30 +254,6 @@ pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
         write(line);
     }
     counters::start_snapshots(note);
-}
-
-/// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it
-/// is connected.
-pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(Address, Address)>) {
-    let Some(mut state) = state() else {
-        return;
-    };
-    let (qpn, now) = (shared.qpn, shared.state());
-    if now == QpState::Reset {
-        // What comes is another life of it.
-        state.forget(qpn);
-    }
-    if let Some((local, remote)) = ends {
-        let connection = Connection {
-            local,
-            remote,
-            attr: *attr,
-        };
-        state.connections.insert(qpn, connection);
-    }
-    if lint::is_on() {
-        lint::reached(&mut state, shared, attr, ends);
-    }
 }
 
 impl State {

@@ -72,6 +72,20 @@ pub fn runtime() -> Result<PathBuf> {
     Err(first.map_or_else(|| Failure::new("no runtime folder"), Failure::from))
 }
 
+/// All of them that are there and are ours alone.
+pub fn existing() -> Vec<PathBuf> {
+    let ours = |dir: &PathBuf| {
+        std::fs::symlink_metadata(dir).is_ok_and(|meta| {
+            meta.is_dir() && meta.uid() == rnic_sys::effective_uid() && meta.mode() & 0o022 == 0
+        })
+    };
+    candidates()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(ours)
+        .collect()
+}
+
 /// Where processes of the program share the NIC, if not at the usual place, as nothing can be
 /// written there.
 pub fn instead_of_tmp() -> Option<PathBuf> {

@@ -4,6 +4,7 @@ use super::Report;
 use super::partitions::PARTITIONS;
 use super::record::Attempt;
 use super::story::{self, Story, seconds};
+use super::unanswered::of_way;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
 
@@ -139,10 +140,15 @@ fn rejected(report: &Report, attempt: &Attempt, story: &mut Story) {
         }
         12 => {
             story.cause = Some(format!(
-                "the peer's host answers, but says that {} is not one of its GIDs: NAT or a router on the way, or a \
-                 Soft-RoCE of the kernel whose interface is of another subnet",
+                "the peer's host answers, but says that {} is not one of its GIDs",
                 host(attempt)
             ));
+            for candidate in [
+                "NAT or a router on the way",
+                "a Soft-RoCE of the kernel there, whose interface is of another subnet",
+            ] {
+                story.candidates.push(candidate.to_owned());
+            }
             story.next.push(format!(
                 "on the peer: ibv_devinfo -v, or rnic devices: is {} among its GIDs?",
                 host(attempt)
@@ -157,10 +163,9 @@ fn rejected(report: &Report, attempt: &Attempt, story: &mut Story) {
         _ => told(attempt, story),
     }
     if story.cause.is_none() {
-        story.cause = topic.map(|topic| match topic.causes.first() {
-            Some(cause) => format!("{} Usually: {cause}", topic.meaning),
-            None => topic.meaning.to_owned(),
-        });
+        story.cause = topic.map(|topic| topic.meaning.to_owned());
+        let causes = topic.map_or(&[][..], |topic| topic.causes);
+        story.candidates = causes.iter().map(|cause| (*cause).to_owned()).collect();
     }
     story.next.push(format!(
         "rnic explain rej {reason}      all causes of this reason"
@@ -275,14 +280,32 @@ fn unanswered(report: &Report, attempt: &Attempt, story: &mut Story) {
         story.next.push(story::go_on(pid));
         return;
     }
-    story.cause = Some(match attempt.peer_here {
-        Some(true) => format!(
-            "{} is an address of this host, and no process here has RDMA open on it: the server has ended, runs as \
-             another user or in another network namespace, or does not use rnic",
-            host(attempt)
-        ),
-        _ => "the host is down, no process there uses RDMA, or a firewall blocks UDP port 4791 (there or back)".to_owned(),
-    });
+    if let Some((cause, next)) = attempt
+        .way_errno
+        .and_then(|error| of_way(host(attempt), error))
+    {
+        story.cause = Some(cause);
+        story.next.extend(next);
+    } else {
+        let several = match attempt.peer_here {
+            Some(true) => {
+                story
+                    .seen
+                    .push(format!("{} is an address of this host", host(attempt)));
+                [
+                    "the server has ended, or did not answer the request",
+                    "it runs as another user, or in another network namespace",
+                    "it does not use rnic",
+                ]
+            }
+            _ => [
+                "the host is down",
+                "a firewall blocks UDP port 4791 (there or back)",
+                "the server takes no request from its event channel",
+            ],
+        };
+        story.candidates.extend(several.map(str::to_owned));
+    }
     story.next.push(format!(
         "ping {0}; on both hosts: tcpdump -ni any udp port 4791 and host {0}",
         host(attempt)

@@ -76,6 +76,9 @@ fn failure() -> Failure {
         peer_pid: None,
         peer_program: None,
         path_bytes: None,
+        interface_bytes: None,
+        way_errno: None,
+        since_ns: 1,
     }
 }
 
@@ -104,6 +107,8 @@ fn refusal() -> Refusal {
         path_mtu: None,
         peer_path_mtu: None,
         memory: Some(memory()),
+        peer_pid: None,
+        peer_program: None,
     }
 }
 
@@ -126,6 +131,7 @@ fn attempt() -> Attempt {
         tries: None,
         waited_ns: None,
         peer_here: None,
+        way_errno: None,
         peer_pid: None,
         peer_program: None,
         asked: None,
@@ -214,6 +220,11 @@ fn everything() -> Report {
         live: HashMap::new(),
         devices: HashMap::new(),
         lints: vec![lint()],
+        connected: Vec::new(),
+        left: Vec::new(),
+        unheard: Vec::new(),
+        others: None,
+        ended: HashSet::new(),
         of_a_part: false,
     }
 }

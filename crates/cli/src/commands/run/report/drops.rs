@@ -6,6 +6,37 @@ use crate::text::count;
 
 /// A sentence for each process and cause.
 pub fn sentences(report: &Report) -> Vec<String> {
+    let mut sentences = of_drops(report);
+    sentences.extend(of_unheard(report));
+    sentences
+}
+
+/// Packets for queue pairs that were never connected: their senders hear nothing of it. For one that
+/// was, they came too early or too late, and were repeated or of no use.
+fn of_unheard(report: &Report) -> impl Iterator<Item = String> {
+    let early = report.unheard.iter().filter(|unheard| {
+        unheard.cause == "not ready" && matches!(unheard.state.as_deref(), Some("RESET" | "INIT"))
+    });
+    let never = early.filter(|unheard| {
+        let of_it = |process: u64, qpn: u32| (process, qpn) == (unheard.process, unheard.ends.qpn);
+        let mut connected = report.connected.iter();
+        !connected.any(|c| of_it(c.process, c.ends.qpn))
+    });
+    never.take(MOST).map(|unheard| {
+        format!(
+            "{}: QP {:#x} took no packet from {}: it was in {}, and was never moved to RTR",
+            report.process(unheard.process),
+            unheard.ends.qpn,
+            unheard.from,
+            unheard.state.as_deref().unwrap_or_default()
+        )
+    })
+}
+
+/// Queue pairs of which that is said.
+const MOST: usize = 4;
+
+fn of_drops(report: &Report) -> Vec<String> {
     let mut groups: Vec<(&Dropped, u64, usize)> = Vec::new();
     for dropped in &report.dropped {
         let alike = |(first, ..): &&mut (&Dropped, u64, usize)| {

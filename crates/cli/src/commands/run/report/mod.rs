@@ -5,18 +5,21 @@ mod cm;
 mod drops;
 mod lint;
 mod partitions;
+mod peer;
+mod peers;
 mod record;
+mod refused;
 mod stats;
 mod story;
 mod unanswered;
 mod why;
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -25,9 +28,11 @@ use std::process::{Command, ExitStatus};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
+use super::folders;
+use peers::PREFIX;
 use record::{
-    Attempt, Device, Dropped, Failure, Flushed, Lint, Partition, Qp, Record, Refusal, Stopped,
-    Verb, Waiting,
+    Attempt, Connected, Device, Dropped, Failure, Flushed, Left, Lint, Partition, Qp, Record,
+    Refusal, Stopped, Unheard, Verb, Waiting,
 };
 
 /// What was asked for beside the closing words.
@@ -53,14 +58,14 @@ pub struct Collector {
     /// Locked, if it is in a folder, as long as this run lives. A process number would not tell:
     /// containers may share the folder.
     _lock: File,
+    /// Other runs may want to read it when this one has ended.
+    keep: Cell<bool>,
 }
-
-const PREFIX: &str = "report-";
 
 impl Collector {
     /// A file in the runtime folder, which is the user's alone.
     pub fn new(runtime: &Path) -> std::io::Result<Collector> {
-        prune(runtime);
+        peers::prune(runtime);
         loop {
             let name = std::hash::RandomState::new().build_hasher().finish();
             let draft = runtime.join(format!(".{PREFIX}{name:016x}"));
@@ -77,7 +82,11 @@ impl Collector {
             lock.lock()?;
             let file = runtime.join(format!("{PREFIX}{name:016x}"));
             std::fs::rename(&draft, &file)?;
-            return Ok(Collector { file, _lock: lock });
+            return Ok(Collector {
+                file,
+                _lock: lock,
+                keep: Cell::new(false),
+            });
         }
     }
 
@@ -89,6 +98,7 @@ impl Collector {
         Ok(Collector {
             file: file.into(),
             _lock: memory,
+            keep: Cell::new(false),
         })
     }
 
@@ -107,27 +117,24 @@ impl Collector {
         }
     }
 
-    /// Reads what has come.
+    /// Reads what has come, and what other runs of this user tell of the peers.
     pub fn read(&self) -> Report {
-        match File::open(&self.file) {
+        let mut report = match File::open(&self.file) {
             Ok(file) => Report::read(file, 0),
-            Err(_) => Report::default(),
-        }
+            Err(_) => return Report::default(),
+        };
+        report.look_at_others(&folders::existing(), Some(&self.file));
+        let told = !report.connected.is_empty() || !report.unheard.is_empty();
+        self.keep.set(told);
+        report
     }
 }
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.file);
-    }
-}
-
-/// Removes files of runs that were killed.
-fn prune(runtime: &Path) {
-    for entry in std::fs::read_dir(runtime).into_iter().flatten().flatten() {
-        let ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
-        if ours && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
-            let _ = std::fs::remove_file(entry.path());
+        // A peer may fail later, and its run asks why.
+        if !self.keep.get() {
+            let _ = std::fs::remove_file(&self.file);
         }
     }
 }
@@ -159,12 +166,20 @@ pub struct Report {
     live: HashMap<(u64, u32), usize>,
     pub devices: HashMap<u64, Device>,
     pub lints: Vec<Lint>,
+    pub connected: Vec<Connected>,
+    pub left: Vec<Left>,
+    pub unheard: Vec<Unheard>,
+    /// What other runs of this user tell of the peers of this one's queue pairs.
+    pub others: Option<Box<Report>>,
+    /// Of those, the processes whose run has ended.
+    ended: HashSet<u64>,
     /// What failed is a part of a program, a test: it has no exit status.
     pub of_a_part: bool,
 }
 
 impl Report {
-    /// Reads the records from byte `from` on. Of those before it, it takes who the processes are.
+    /// Reads the records from byte `from` on. Of those before it, it takes who the processes are and
+    /// how their queue pairs were connected.
     pub fn read(file: File, from: u64) -> Report {
         let mut report = Report::default();
         let mut at = 0;
@@ -173,7 +188,10 @@ impl Report {
             at += line.len() as u64 + 1;
             // A line that cannot be read was written by something else: leave it.
             match serde_json::from_slice(&line) {
-                Ok(record @ (Record::Process { .. } | Record::Opened { .. })) => report.add(record),
+                Ok(
+                    record
+                    @ (Record::Process { .. } | Record::Opened { .. } | Record::Connected(_)),
+                ) => report.add(record),
                 Ok(record) if !before => report.add(record),
                 _ => {}
             }
@@ -232,6 +250,9 @@ impl Report {
                     None => self.lints.push(lint),
                 }
             }
+            Record::Connected(connected) => self.connected.push(connected),
+            Record::Left(left) => self.left.push(left),
+            Record::Unheard(unheard) => self.unheard.push(unheard),
             Record::Unknown => {}
         }
     }
@@ -281,11 +302,37 @@ impl Report {
     }
 
     pub fn process(&self, id: u64) -> String {
-        match self.processes.iter().find(|process| process.id == id) {
-            Some(process) => format!("{} (pid {})", process.program, process.pid),
+        match self
+            .all(|report| &report.processes)
+            .find(|process| process.id == id)
+        {
+            Some(process) => named(&process.program, process.pid),
             None => "a process".to_owned(),
         }
     }
+
+    /// Records of this run, and then those of other runs about its peers.
+    pub fn all<'a, T: 'a>(
+        &'a self,
+        of: fn(&Report) -> &Vec<T>,
+    ) -> impl DoubleEndedIterator<Item = &'a T> {
+        let others = self.others.as_deref().map_or(&[][..], |others| of(others));
+        of(self).iter().chain(others)
+    }
+
+    /// The run of another terminal that had this process has ended, and its programs with it.
+    pub fn has_ended(&self, process: u64) -> bool {
+        self.others
+            .as_ref()
+            .is_some_and(|others| others.ended.contains(&process))
+    }
+}
+
+/// A process as people know it.
+fn named(program: &str, pid: u32) -> String {
+    const LONGEST: usize = 64;
+    let name: String = program.chars().take(LONGEST).collect();
+    format!("{name} (pid {pid})")
 }
 
 /// Of the format that docs/json.md describes. Fields may be added to it.
@@ -352,7 +399,7 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
         // What a service may lose is no failure of the program, but often its reason.
         None => {
             for sentence in drops::sentences(report) {
-                crate::remark!("rnic: {sentence}");
+                crate::remark!("rnic: {}", story::printable(&sentence));
             }
         }
     }
@@ -362,6 +409,7 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
 /// byte `from` on tell. Empty if the NIC has nothing to say of it.
 pub fn words(file: File, from: u64, name: &str, faults: bool) -> String {
     let mut report = Report::read(file, from);
+    report.look_at_others(&folders::existing(), None);
     report.of_a_part = true;
     let failed = ExitStatus::from_raw(1 << 8);
     let story = why::tell(&report, name, failed, faults);

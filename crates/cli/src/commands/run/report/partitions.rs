@@ -13,8 +13,7 @@ pub fn partition_of(report: &Report, failure: &Failure) -> Option<String> {
         |p: &&Partition| (p.process, p.ends.key()) == (failure.process, failure.ends.key());
     let mut partitions = report.partitions.iter();
     if let Some(theirs) = report
-        .partitions
-        .iter()
+        .all(|report| &report.partitions)
         .find(|p| p.ends.is_opposite(&failure.ends))
     {
         let (own, peers) = (theirs.peer_pkey, theirs.pkey);

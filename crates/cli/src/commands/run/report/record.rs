@@ -27,6 +27,9 @@ pub enum Record {
     Qp(Box<Qp>),
     Device(Device),
     Lint(Lint),
+    Connected(Connected),
+    Left(Left),
+    Unheard(Unheard),
     #[serde(other)]
     Unknown,
 }
@@ -46,9 +49,24 @@ impl Ends {
         Some((self.qpn, self.peer_qpn?))
     }
 
-    /// The two are the ends of one connection.
+    /// The two are the ends of one connection, as far as both say it.
     pub fn is_opposite(&self, other: &Ends) -> bool {
-        self.peer_qpn == Some(other.qpn) && other.peer_qpn == Some(self.qpn)
+        let same = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
+        self.peer_qpn == Some(other.qpn)
+            && other.peer_qpn == Some(self.qpn)
+            && same(&self.local, &other.peer)
+            && same(&self.peer, &other.local)
+    }
+
+    /// `other` has the number and the address that this one takes for its peer's, whoever that one
+    /// takes for its own.
+    pub fn leads_to(&self, other: &Ends) -> bool {
+        self.peer_qpn == Some(other.qpn) && self.peer.is_some() && self.peer == other.local
+    }
+
+    /// It is connected with itself.
+    pub fn is_loop(&self) -> bool {
+        self.is_opposite(self)
     }
 }
 
@@ -130,12 +148,19 @@ pub struct Failure {
     pub path_mtu: Option<u64>,
     pub peer_path_mtu: Option<u64>,
     pub peer_process: Option<String>,
-    /// Of a peer that is stopped.
+    /// Of a peer of this host.
     pub peer_pid: Option<u32>,
     pub peer_program: Option<String>,
     /// The longest IP packet that the way takes, as the kernel heard by ICMP, where long ones are
     /// longer.
     pub path_bytes: Option<u64>,
+    /// The longest that the interface or the route here takes, where long ones are longer.
+    pub interface_bytes: Option<u64>,
+    /// What the kernel or ICMP said of the way while no answer came: an errno.
+    pub way_errno: Option<u32>,
+    /// When the queue pair was connected.
+    #[serde(default)]
+    pub since_ns: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -154,6 +179,53 @@ pub struct Refusal {
     pub path_mtu: Option<u64>,
     pub peer_path_mtu: Option<u64>,
     pub memory: Option<Memory>,
+    /// The process of this host that has the peer.
+    pub peer_pid: Option<u32>,
+    pub peer_program: Option<String>,
+}
+
+/// A queue pair was connected.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Connected {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub qp_type: String,
+    pub path_mtu: Option<u64>,
+}
+
+/// The program moved a connected queue pair to RESET or ERR, or destroyed it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Left {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub how: String,
+}
+
+/// A packet that no queue pair took.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Unheard {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub cause: String,
+    pub from: String,
+    pub to: String,
+    /// Of the queue pair.
+    pub state: Option<String>,
+}
+
+impl Unheard {
+    /// Its packet came from that queue pair's address to the one that it takes for its peer.
+    pub fn is_of(&self, sender: &Ends) -> bool {
+        sender.peer_qpn == Some(self.ends.qpn)
+            && sender.peer.as_ref() == Some(&self.to)
+            && sender.local.as_ref() == Some(&self.from)
+    }
 }
 
 /// A queue pair dropped a packet of another partition.
@@ -262,6 +334,8 @@ pub struct Attempt {
     pub waited_ns: Option<u64>,
     /// The peer's address is one of this host.
     pub peer_here: Option<bool>,
+    /// What the kernel or ICMP said of the way to another host: an errno.
+    pub way_errno: Option<u32>,
     /// The process there that listens for it, if that is stopped.
     pub peer_pid: Option<u32>,
     pub peer_program: Option<String>,

@@ -6,6 +6,8 @@ pub struct Story {
     pub what: String,
     pub seen: Vec<String>,
     pub cause: Option<String>,
+    /// What the cause may be, where it is not known.
+    pub candidates: Vec<String>,
     pub next: Vec<String>,
 }
 
@@ -19,6 +21,7 @@ impl Story {
             "what": self.what,
             "seen": self.seen,
             "cause": self.cause,
+            "candidates": self.candidates,
             "next": self.next,
         })
     }
@@ -26,18 +29,28 @@ impl Story {
 
 impl std::fmt::Display for Story {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "rnic: {}", self.what)?;
+        writeln!(f, "rnic: {}", printable(&self.what))?;
         let causes = self.cause.iter().map(|cause| ("cause:", cause));
         let seen = self.seen.iter().map(|seen| ("seen:", seen));
         let next = self.next.iter().map(|next| ("next:", next));
         let mut before = "";
-        for (label, text) in seen.chain(causes).chain(next) {
+        let candidates = self.candidates.iter().map(|text| ("maybe:", text));
+        for (label, text) in seen.chain(causes).chain(candidates).chain(next) {
             let shown = if label == before { "" } else { label };
-            writeln!(f, "  {shown:<6} {text}")?;
+            writeln!(f, "  {shown:<6} {}", printable(text))?;
             before = label;
         }
         Ok(())
     }
+}
+
+/// Names come from other processes: what steers a terminal is left out.
+pub fn printable(text: &str) -> String {
+    let steers =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars()
+        .map(|c| if steers(c) { '?' } else { c })
+        .collect()
 }
 
 pub fn seconds(ns: u64) -> String {

@@ -44,6 +44,15 @@ fn request(tries: u32, heard: u64, heard_ever: u64) -> String {
     )
 }
 
+/// The peer's queue pair, or that of this side.
+fn connected(process: u32, ns: u64, more: &str) -> String {
+    let ends = match process {
+        1 => r#""qpn":16,"local":"10.0.0.1","peer":"10.0.0.2","peer_qpn":32"#,
+        _ => r#""qpn":32,"local":"10.0.0.2","peer":"10.0.0.1","peer_qpn":16"#,
+    };
+    format!(r#"{{"record":"connected","process":{process},"ns":{ns},{ends},"qp_type":"RC"{more}}}"#)
+}
+
 fn told(report: &Report) -> String {
     why::tell(report, "client", ExitStatus::from_raw(0x100), false)
         .map(|story| story.to_string())
@@ -169,25 +178,37 @@ fn a_datagram_above_the_mtu_is_told_by_the_mtu() {
 #[test]
 fn silence_has_several_causes() {
     for (peer, heard, ever, cause) in [
-        ("gone", 0, 0, "the peer process has ended"),
-        ("alive", 0, 0, "its queue pair does not answer"),
-        ("alive", 0, 9, "its queue pair fell silent"),
+        ("gone", 0, 0, "maybe: a wrong QPN"),
+        ("gone", 0, 9, "cause: the peer process has ended"),
+        ("alive", 0, 0, "maybe: its queue pair is not in RTR yet"),
+        (
+            "alive",
+            0,
+            9,
+            "maybe: its queue pair was destroyed, reset, or is in ERR",
+        ),
         ("own, not connected", 0, 9, "of this very process"),
-        ("elsewhere", 0, 0, "blocked by a firewall"),
+        ("elsewhere", 0, 0, "or a firewall drops UDP port 4791"),
         ("elsewhere", 0, 9, "its queue pair is destroyed"),
-        ("elsewhere", 3, 9, "get through in part"),
+        ("elsewhere", 3, 9, "maybe: packets are lost on the way"),
     ] {
         let more = format!(r#"{},"peer_process":"{peer}""#, request(8, heard, ever));
         let text = told(&report(&[&failure(12, 5, &more)]));
         expect(
             &text,
             &[
-                "client (pid 11): QP 0x10 -> 10.0.0.2 QP 0x20: work request 7 (RDMA WRITE)",
+                "client (pid 11): 10.0.0.1 QP 0x10 -> 10.0.0.2 QP 0x20: work request 7 (RDMA WRITE)",
                 "status 12 (transport retry counter exceeded)",
                 "PSN 0x000009 was sent 8 times in 4.3 s",
                 cause,
                 "rnic explain 12",
             ],
+        );
+        // What is not known is no cause.
+        assert_eq!(
+            text.contains("cause:"),
+            !cause.starts_with("maybe:") && !text.contains("maybe:"),
+            "{text}"
         );
     }
 }
@@ -297,7 +318,11 @@ fn a_refusal_is_told_by_the_responder() {
     );
     expect(
         &told(&report(&[&failed])),
-        &["only it knows why", "run the peer under `rnic run`"],
+        &[
+            "a NAK does not say why",
+            "maybe: wrong rkey",
+            "run the peer under `rnic run`",
+        ],
     );
     expect(
         &told(&report(&[&refusal("access", 40, memory)])),
@@ -316,7 +341,7 @@ fn a_refusal_is_told_by_the_responder() {
         ("not allowed", "", "qp_access_flags"),
         ("too many reads", r#","limit":1"#, "max_dest_rd_atomic of 1"),
         ("unaligned", "", "multiple of 8"),
-        ("malformed", "", "path_mtu"),
+        ("malformed", "", "out of sequence"),
         (
             "packet length",
             r#","length":1024,"path_mtu":4096"#,
@@ -347,7 +372,7 @@ fn two_path_mtus_are_the_cause() {
     let here = format!(r#"{own},"peer_path_mtu":1024{of_read}"#);
     let text = told(&report(&[&failure(7, 50, &here)]));
     expect(&text, &["status 7", "a packet brought 1024", cause]);
-    let known = qp(2, 32, 16, false, 1).replace(r#""state""#, r#""path_mtu":1024,"state""#);
+    let known = connected(2, 40, r#","path_mtu":1024"#);
     let text = told(&report(&[
         &failure(7, 50, &format!("{own}{of_read}")),
         &known,
@@ -356,7 +381,10 @@ fn two_path_mtus_are_the_cause() {
     let text = told(&report(&[&failure(7, 50, &format!("{own}{of_read}"))]));
     expect(
         &text,
-        &["path_mtu is 4096 bytes here", "has the peer another one?"],
+        &[
+            "path_mtu is 4096 bytes here",
+            "maybe: the peer has another path_mtu",
+        ],
     );
 
     // Another reason is told although they differ, and none is made of one that is alike.
@@ -616,20 +644,35 @@ fn bytes_in_words() {
     }
 }
 
+/// Promise: what is kept of runs that have ended is bounded in time, bytes and number.
 #[test]
-fn files_of_killed_runs_are_removed() {
+fn files_of_runs_that_ended_are_removed() {
     let runtime = std::env::temp_dir().join(format!("rnic-reports-{}", std::process::id()));
     std::fs::create_dir(&runtime).unwrap();
-    // Nobody has locked it.
-    let old = runtime.join("report-0123456789abcdef");
-    std::fs::write(&old, "").unwrap();
-    let collector = Collector::new(&runtime).unwrap();
-    assert!(!old.exists());
-    assert!(collector.file.exists());
-    let file = collector.file.clone();
-    drop(collector);
-    assert!(!file.exists());
-    std::fs::remove_dir(&runtime).unwrap();
+    let make = |name: String, age: u64| {
+        let path = runtime.join(name);
+        let file = File::create(&path).unwrap();
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
+        file.set_modified(then).unwrap();
+        path
+    };
+    // Nobody has locked them.
+    let old = make("report-old".to_owned(), 3600);
+    let fresh: Vec<_> = (0..100)
+        .map(|n| make(format!("report-{n}"), 100 + n))
+        .collect();
+    let other = make("others-file".to_owned(), 3600);
+    let held = Collector::new(&runtime).unwrap();
+    assert!(!old.exists() && other.exists());
+    let kept = fresh.iter().filter(|path| path.exists()).count();
+    assert_eq!(kept, 64);
+    assert!(fresh[0].exists() && !fresh[99].exists(), "the newest stay");
+    let again = Collector::new(&runtime).unwrap();
+    assert!(held.file.exists(), "it lives");
+    let file = again.file.clone();
+    drop(again);
+    assert!(!file.exists(), "it has nothing to tell");
+    std::fs::remove_dir_all(&runtime).unwrap();
 }
 
 /// Promise: where no folder can be written to, the program's failures are explained all the same.

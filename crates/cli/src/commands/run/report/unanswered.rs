@@ -1,9 +1,12 @@
 //! Statuses 12 and 13: a peer that does not answer, or has no receive.
 
-use super::Report;
+use std::net::IpAddr;
+
 use super::partitions::{PARTITIONS, partition_of};
-use super::record::Failure;
+use super::peer::{self, Peer};
+use super::record::{Ends, Failure, Left};
 use super::story::{Story, go_on, is_stopped, seconds};
+use super::{Report, named};
 use crate::text::count;
 
 /// The PSN that the peer expects and the one at which this side began, if they differ and nothing was
@@ -15,8 +18,7 @@ fn other_start(report: &Report, failure: &Failure) -> Option<(u32, u32)> {
         .filter(|request| !request.answered)?;
     let told = || {
         let of_peer = report
-            .dropped
-            .iter()
+            .all(|report| &report.dropped)
             .filter(|dropped| dropped.cause == "start psn");
         let mut of_peer = of_peer.filter(|dropped| dropped.ends.is_opposite(&failure.ends));
         of_peer.find_map(|dropped| dropped.expected_psn)
@@ -27,27 +29,23 @@ fn other_start(report: &Report, failure: &Failure) -> Option<(u32, u32)> {
 
 /// Status 12: gone, not ready, packets lost, or answers lost.
 pub fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Story) {
-    let (heard, answered) = match &failure.request {
-        Some(request) => {
-            let answers = match (request.heard, failure.vendor_err) {
-                (0, _) => "nothing came back".to_owned(),
-                (n, _) => format!("{} came back, but not the answer", count(n, "packet")),
-            };
-            let ever = match (request.heard_ever, request.answered) {
-                (0, _) => "the peer's queue pair has never answered",
-                (_, false) => "no request of this connection was ever acknowledged",
-                (_, true) => "it had acknowledged earlier ones",
-            };
-            story.seen.push(format!(
-                "PSN {:#08x} was sent {} in {}; {answers}; {ever}",
-                request.psn,
-                count(request.tries.max(1).into(), "time"),
-                seconds(request.waited_ns)
-            ));
-            (request.heard, u64::from(request.answered))
-        }
-        None => (0, 0),
-    };
+    if let Some(request) = &failure.request {
+        let answers = match request.heard {
+            0 => "nothing came back".to_owned(),
+            n => format!("{} came back, but not the answer", count(n, "packet")),
+        };
+        let ever = match (request.heard_ever, request.answered) {
+            (0, _) => "the peer's queue pair has never answered",
+            (_, false) => "no request of this connection was ever acknowledged",
+            (_, true) => "it had acknowledged earlier ones",
+        };
+        story.seen.push(format!(
+            "PSN {:#08x} was sent {} in {}; {answers}; {ever}",
+            request.psn,
+            count(request.tries.max(1).into(), "time"),
+            seconds(request.waited_ns)
+        ));
+    }
     if let Some(bytes) = failure.path_bytes {
         story.seen.push(format!(
             "ICMP messages said that the way takes IP packets of {bytes} bytes; full ones of this connection are longer \
@@ -57,91 +55,335 @@ pub fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut 
             "if no larger packets get through, give the interface that MTU, or ask for a smaller path MTU".to_owned(),
         );
     }
+    if failure.ends.is_loop() {
+        story.seen.push(LOOP.to_owned());
+    }
+    match known(report, failure) {
+        Some((cause, next)) => {
+            story.cause = Some(cause);
+            story.next.extend(next);
+        }
+        None => {
+            if faults {
+                let of_ours = "--faults damages what this side sends";
+                story.candidates.push(of_ours.to_owned());
+            }
+            guess(report, failure, story);
+        }
+    }
+}
+
+/// A connection of one queue pair with itself, which is allowed, and seldom meant.
+pub const LOOP: &str = "the queue pair is connected with itself: its dest_qp_num is its own number";
+
+/// What to do about sides that do not fit.
+const CONNECT: &str = "connect both sides (RTR) before either sends; compare QPN, PSN and GID as both sides have them";
+
+/// What to do about a peer that is no more.
+const ENDED: &str =
+    "see how the peer ended; a side that is done should wait for the other before it leaves";
+
+/// A cause, and what to do.
+type Cause = (String, Option<String>);
+
+fn with(cause: String, next: &str) -> Option<Cause> {
+    Some((cause, Some(next.to_owned())))
+}
+
+/// The cause, where the evidence of this side, of the peer's, or of the kernel leaves no doubt.
+fn known(report: &Report, failure: &Failure) -> Option<Cause> {
     if let Some((expects, began)) = other_start(report, failure) {
-        story.cause = Some(format!(
-            "the start PSNs differ: the peer expects PSN {expects:#x}, this side began at {began:#x}: rq_psn there must be sq_psn here"
-        ));
-        story.next.push(
-            "give each side's sq_psn (ibv_modify_qp to RTS) to the other as its rq_psn (to RTR)"
-                .to_owned(),
+        return with(
+            format!(
+                "the start PSNs differ: the peer expects PSN {expects:#x}, this side began at {began:#x}: rq_psn there must be \
+                 sq_psn here"
+            ),
+            "give each side's sq_psn (ibv_modify_qp to RTS) to the other as its rq_psn (to RTR)",
         );
+    }
+    if let Some(partition) = partition_of(report, failure) {
+        return with(partition, PARTITIONS);
+    }
+    if let Some(cause) = too_long_for_interface(failure) {
+        return with(
+            cause,
+            "give interface and route an MTU that fits, or both sides a smaller path_mtu (ibv_modify_qp to RTR)",
+        );
+    }
+    if let Some(process) = failed_itself(report, failure) {
+        let process = report.process(process);
+        let cause = format!(
+            "the peer's queue pair, of {process}, had failed itself before: look there first"
+        );
+        return Some((cause, None));
+    }
+    let state = failure.peer_process.as_deref().unwrap_or("unknown");
+    if state == "stopped" {
+        let program = failure.peer_program.as_deref().unwrap_or("a process");
+        let pid = failure.peer_pid.unwrap_or(0);
+        return Some((is_stopped(program, pid), Some(go_on(pid))));
+    }
+    let peer = peer::of(report, failure);
+    // Its queue pair went with it.
+    let went = |left: &Left| state == "gone" && left.how == "destroyed";
+    if peer.left.is_some_and(went) {
+        return with(ended(report, failure, &peer, state)?, ENDED);
+    }
+    if let Some(cause) = peer.does_not_fit(report, failure) {
+        return with(cause, CONNECT);
+    }
+    if let Some((program, pid)) = stopped_elsewhere(report, &peer) {
+        return Some((is_stopped(program, pid), Some(go_on(pid))));
+    }
+    let addresses = failure.ends.local.as_ref().zip(failure.ends.peer.as_ref());
+    if let Some((local, remote)) = addresses
+        && is_loopback(local)
+        && !is_loopback(remote)
+        && state == "elsewhere"
+    {
+        return with(
+            format!(
+                "this side's GID is {local}, a loopback address, and {remote} is not of this host: no packet from {local} \
+                 leaves it"
+            ),
+            "choose the GID of an address at which the peer can answer (`rnic devices`; sgid_index)",
+        );
+    }
+    if let Some(cause) = ended(report, failure, &peer, state) {
+        return with(cause, ENDED);
+    }
+    match state {
+        "own, in error" => with(
+            "the peer is a queue pair of this very process that is in ERR".to_owned(),
+            CONNECT,
+        ),
+        "own, not connected" => with(
+            "the peer is a queue pair of this very process that is destroyed, or was never moved to RTR"
+                .to_owned(),
+            CONNECT,
+        ),
+        "elsewhere" => of_way(failure.ends.peer.as_deref()?, failure.way_errno?),
+        _ => None,
+    }
+}
+
+/// The peer is in another network namespace, and stopped. Of a process number in another process
+/// namespace nothing follows, so that its name has to fit.
+fn stopped_elsewhere<'a>(report: &'a Report, peer: &Peer<'_>) -> Option<(&'a str, u32)> {
+    let connected = peer.connected?.process;
+    let process = report
+        .all(|report| &report.processes)
+        .find(|process| process.id == connected)?;
+    let comm = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;
+    let is_it = process.program.starts_with(comm.trim_end());
+    (is_it && rnic_nic::is_stopped(process.pid)).then_some((&process.program, process.pid))
+}
+
+/// The longest packet of the request leaves by neither interface nor route of this host.
+fn too_long_for_interface(failure: &Failure) -> Option<String> {
+    /// UDP, BTH and ICRC.
+    const ALWAYS: u64 = 8 + 12 + 4;
+    const RETH: u64 = 16;
+    let takes = failure.interface_bytes?;
+    let request = failure.request.as_ref()?;
+    let path_mtu = failure.path_mtu?;
+    let more = match failure.operation.as_str() {
+        "SEND" => 0,
+        "RDMA WRITE" => RETH,
+        _ => return None,
+    };
+    let ip = match failure.ends.peer.as_deref()?.contains(':') {
+        true => 40,
+        false => 20,
+    };
+    let packet = request
+        .length
+        .min(path_mtu)
+        .saturating_add(ip + ALWAYS + more);
+    (packet > takes).then(|| {
+        format!(
+            "interface or route here takes IP packets of {takes} bytes, and those of this request have {packet} \
+             (path_mtu {path_mtu}): the kernel refuses to send them (EMSGSIZE)"
+        )
+    })
+}
+
+/// The peer's process whose queue pair failed before. Of two that wait for each other neither is
+/// the cause.
+fn failed_itself(report: &Report, failure: &Failure) -> Option<u64> {
+    let before = |ends: &Ends, ns: u64| {
+        ends.is_opposite(&failure.ends) && (failure.since_ns..failure.ns).contains(&ns)
+    };
+    let mut failures = report.all(|report| &report.failures);
+    let failed = failures.find(|f| before(&f.ends, f.ns) && f.status != failure.status);
+    let mut refusals = report.all(|report| &report.refusals);
+    let mut refused = || refusals.find(|r| before(&r.ends, r.ns));
+    failed
+        .map(|f| f.process)
+        .or_else(|| refused().map(|r| r.process))
+}
+
+/// The peer's process is no more.
+fn ended(report: &Report, failure: &Failure, peer: &Peer<'_>, state: &str) -> Option<String> {
+    let qpn = failure.ends.peer_qpn.unwrap_or(0);
+    let connected = peer.connected.map(|c| c.process);
+    let request = failure.request.as_ref();
+    let stopped_ns = request.map_or(0, |request| request.stopped_ns);
+    let was_there = connected.is_some() || request.is_some_and(|r| r.heard_ever > 0);
+    let name = connected.map_or(String::new(), |process| {
+        format!(", {},", report.process(process))
+    });
+    match state {
+        "gone" if stopped_ns > 0 => Some(format!(
+            "the peer process{name} has ended after it was stopped for {} (SIGSTOP, a debugger's breakpoint, Ctrl-Z): no \
+             process of this user on this host has QP {qpn:#x} now",
+            seconds(stopped_ns)
+        )),
+        "gone" if was_there => Some(format!(
+            "the peer process{name} has ended: no process of this user on this host has QP {qpn:#x} now"
+        )),
+        "elsewhere" if connected.is_some_and(|process| report.has_ended(process)) => {
+            Some(format!("the peer process{name} has ended"))
+        }
+        _ => None,
+    }
+}
+
+/// What the kernel or ICMP said while no answer came, and what to do.
+pub fn of_way(peer: &str, error: u32) -> Option<Cause> {
+    let (cause, next) = match error.cast_signed() {
+        libc::ECONNREFUSED => (
+            format!(
+                "ICMP says that nothing takes UDP port 4791 at {peer}: no process of that host uses RDMA over it (a firewall \
+                 that rejects says the same)"
+            ),
+            "on the peer: rnic devices; ss -ulpn 'sport = 4791'      does anything listen there?"
+                .to_owned(),
+        ),
+        libc::EHOSTUNREACH => (
+            format!("{peer} cannot be reached: ICMP or this host's kernel says so (EHOSTUNREACH)"),
+            format!("ping {peer}; ip neigh show {peer}"),
+        ),
+        libc::ENETUNREACH => (
+            format!("no route leads to {peer} (ENETUNREACH)"),
+            format!("ip route get {peer}"),
+        ),
+        libc::EPERM | libc::EACCES => (
+            format!("this host's own firewall lets nothing out to UDP port 4791 of {peer}"),
+            "nft list ruleset; iptables -L OUTPUT".to_owned(),
+        ),
+        _ => return None,
+    };
+    Some((cause, Some(next)))
+}
+
+/// An address that means its own host, wherever it is said.
+fn is_loopback(address: &str) -> bool {
+    address
+        .parse::<IpAddr>()
+        .is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// What it may have been: no more than that is known.
+fn guess(report: &Report, failure: &Failure, story: &mut Story) {
+    let request = failure.request.as_ref();
+    let heard = request.is_some_and(|request| request.heard > 0);
+    let answered = request.is_some_and(|request| request.answered);
+    let remote = failure.ends.peer.as_deref().unwrap_or("PEER");
+    let state = failure.peer_process.as_deref().unwrap_or("unknown");
+    let lost = "packets are lost on the way there or back";
+    let Story {
+        seen, candidates, ..
+    } = story;
+    if heard {
+        candidates.push(lost.to_owned());
+    }
+    match state {
+        "gone" => nobody_has(failure, seen, candidates),
+        "alive" | "own" => {
+            of_living_peer(report, failure, seen, candidates);
+            if candidates.is_empty() {
+                candidates.push(lost.to_owned());
+            }
+        }
+        // Its side is known, and fits.
+        _ if peer::of(report, failure).connected.is_some() => {
+            if candidates.is_empty() {
+                candidates.push(lost.to_owned());
+            }
+        }
+        _ => {
+            let several = match answered {
+                true => [
+                    "the peer's process has ended or is stopped (a debugger's breakpoint, Ctrl-Z)",
+                    "its queue pair is destroyed or in ERR",
+                    "the network broke",
+                ],
+                false => [
+                    "the host is down, or a firewall drops UDP port 4791 (there or back)",
+                    "a wrong GID or QPN",
+                    "the peer's queue pair is not in RTR yet, or its process has ended",
+                ],
+            };
+            candidates.extend(several.map(str::to_owned));
+        }
+    }
+    story.next.push(match state {
+        "gone" | "alive" | "own" => CONNECT.to_owned(),
+        _ => format!("ping {remote}; tcpdump -ni any udp port 4791 on both hosts"),
+    });
+}
+
+/// The peer's address is one of this host, and the number nobody's.
+fn nobody_has(failure: &Failure, seen: &mut Vec<String>, candidates: &mut Vec<String>) {
+    let qpn = failure.ends.peer_qpn.unwrap_or(0);
+    let remote = failure.ends.peer.as_deref().unwrap_or("PEER");
+    seen.push(format!(
+        "{remote} is an address of this host, and no process of this user here has QP {qpn:#x}"
+    ));
+    if is_loopback(remote) {
+        candidates.push("the peer is on another host, and gave its loopback GID".to_owned());
+    }
+    candidates.push("a wrong QPN: compare dest_qp_num with the peer's number".to_owned());
+    candidates.push("the peer's process has ended, or is of another user".to_owned());
+}
+
+/// The process that has the peer's number is there.
+fn of_living_peer(
+    report: &Report,
+    failure: &Failure,
+    seen: &mut Vec<String>,
+    candidates: &mut Vec<String>,
+) {
+    let peer = peer::of(report, failure);
+    if let (Some(pid), Some(program)) = (failure.peer_pid, &failure.peer_program) {
+        seen.push(format!(
+            "QP {:#x} is of the numbers of {}, which runs",
+            failure.ends.peer_qpn.unwrap_or(0),
+            named(program, pid)
+        ));
+    }
+    if let Some(left) = peer.left {
+        candidates.push(format!(
+            "{} took its queue pair down {} before",
+            report.process(left.process),
+            seconds(failure.ns.saturating_sub(left.ns))
+        ));
+    }
+    // Its side is known, and fits.
+    if peer.connected.is_some() {
         return;
     }
-    let peer_qpn = failure.ends.peer_qpn.unwrap_or(0);
-    let stopped_ns = failure
-        .request
-        .as_ref()
-        .map_or(0, |request| request.stopped_ns);
-    let failed_itself = report
-        .failures
-        .iter()
-        .map(|f| (&f.ends, f.ns, f.process))
-        .chain(report.refusals.iter().map(|r| (&r.ends, r.ns, r.process)))
-        .find(|(ends, ns, _)| ends.is_opposite(&failure.ends) && *ns < failure.ns);
-    let peer = failure.peer_process.as_deref().unwrap_or("unknown");
-    let partition = partition_of(report, failure);
-    let cause = if let Some((_, _, process)) = failed_itself {
-        format!(
-            "the peer's queue pair, of {}, had failed itself before: look there first",
-            report.process(process)
-        )
-    } else if let Some(partition) = &partition {
-        partition.clone()
-    } else {
-        match (peer, heard, answered) {
-            ("stopped", ..) => is_stopped(
-                failure.peer_program.as_deref().unwrap_or("a process"),
-                failure.peer_pid.unwrap_or(0),
-            ),
-            ("gone", ..) if stopped_ns > 0 => format!(
-                "the peer process has ended after it was stopped for {} (SIGSTOP, a debugger's breakpoint, Ctrl-Z): no \
-                 process of this user on this host has QP {peer_qpn:#x} now",
-                seconds(stopped_ns)
-            ),
-            ("gone", ..) => format!(
-                "the peer process has ended: no process of this user on this host has QP {peer_qpn:#x} now"
-            ),
-            ("own, not connected", ..) => {
-                "the peer is a queue pair of this very process that is destroyed, or was never moved to RTR".to_owned()
-            }
-            ("own, in error", ..) => "the peer is a queue pair of this very process that is in ERR".to_owned(),
-            ("alive" | "own", _, 0) => {
-                "the peer process runs, but its queue pair does not answer: not in RTR yet, another QPN, another \
-                 start PSN (its rq_psn must be this side's sq_psn), another type (RC, UC), or it expects another address"
-                    .to_owned()
-            }
-            ("alive" | "own", 0, _) => {
-                "the peer process runs, but its queue pair fell silent: destroyed, reset, or in ERR".to_owned()
-            }
-            (_, 1.., _) => "packets get through in part: they are lost on the way there or back".to_owned(),
-            (_, _, 0) => {
-                "host unreachable, UDP port 4791 blocked by a firewall, a wrong GID or QPN, or the peer's queue pair \
-                 is not in RTR yet"
-                    .to_owned()
-            }
-            _ => {
-                "the peer's process has ended or is stopped (a debugger's breakpoint, Ctrl-Z), or its queue pair is \
-                 destroyed or in ERR; or the network broke"
-                    .to_owned()
-            }
-        }
+    let answered = failure.request.as_ref().is_some_and(|r| r.answered);
+    let several = match answered {
+        true => &["its queue pair was destroyed, reset, or is in ERR"][..],
+        false => &[
+            "its queue pair is not in RTR yet, or was taken down",
+            "another QPN, GID or type of queue pair (RC, UC) there or here",
+            "another start PSN (its rq_psn must be this side's sq_psn)",
+        ],
     };
-    story.cause = Some(match faults {
-        true => format!("{cause}. Mind that --faults damages what this side sends"),
-        false => cause,
-    });
-    story.next.push(match peer {
-        _ if partition.is_some() => PARTITIONS.to_owned(),
-        "stopped" => go_on(failure.peer_pid.unwrap_or(0)),
-        "gone" => "see how the peer ended; a side that is done should wait for the other before it leaves".to_owned(),
-        "alive" | "own" | "own, not connected" | "own, in error" => {
-            "connect both sides (RTR) before either sends; compare QPN, PSN and GID as both sides have them".to_owned()
-        }
-        _ => format!(
-            "ping {}; tcpdump -ni any udp port 4791 on both hosts",
-            failure.ends.peer.as_deref().unwrap_or("PEER")
-        ),
-    });
+    candidates.extend(several.iter().map(|text| (*text).to_owned()));
 }
 
 /// Status 13: no receive.

@@ -7,6 +7,7 @@ use std::process::ExitStatus;
 use rnic_nic as nic;
 
 use super::record::{Ends, Failure, Memory, Refusal, Request};
+use super::refused::{bad_response, of_refusal, refused};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::unanswered::{not_ready, unanswered};
 use super::{Report, cm, drops};
@@ -14,8 +15,10 @@ use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
 
-fn qp(ends: &Ends) -> String {
-    let mut text = format!("QP {:#x}", ends.qpn);
+pub fn qp(ends: &Ends) -> String {
+    let local = ends.local.as_ref();
+    let mut text = local.map_or(String::new(), |local| format!("{local} "));
+    text += &format!("QP {:#x}", ends.qpn);
     if let (Some(peer), Some(qpn)) = (&ends.peer, ends.peer_qpn) {
         text += &format!(" -> {peer} QP {qpn:#x}");
     }
@@ -108,6 +111,7 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
                 "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)".to_owned(),
                 "rnic explain 13".to_owned(),
             ],
+            ..Story::default()
         });
     }
     if !status.success()
@@ -126,6 +130,7 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
             )],
             cause: Some(is_stopped(&stopped.peer_program, stopped.peer_pid)),
             next: vec![go_on(stopped.peer_pid)],
+            ..Story::default()
         });
     }
     // A client that waits for an answer is what people stop; one that was refused says so.
@@ -219,10 +224,9 @@ fn of_failure(report: &Report, failure: &Failure, faults: bool) -> Story {
         13 => not_ready(failure, &mut story),
         _ => {}
     }
-    if story.cause.is_none() {
-        story.cause = topic
-            .and_then(|topic| topic.causes.first())
-            .map(|cause| format!("usually: {cause}"));
+    if story.cause.is_none() && story.candidates.is_empty() {
+        let causes = topic.map_or(&[][..], |topic| topic.causes);
+        story.candidates = causes.iter().map(|cause| (*cause).to_owned()).collect();
     }
     story.next.push(format!(
         "rnic explain {}      all causes of this status",
@@ -294,7 +298,7 @@ fn length(report: &Report, failure: &Failure, story: &mut Story) {
     }
 }
 
-fn too_long(room: u64, length: u64, whose: &str) -> String {
+pub fn too_long(room: u64, length: u64, whose: &str) -> String {
     format!(
         "{whose} has room for {}, the message is longer: {} or more",
         count(room, "byte"),
@@ -319,7 +323,7 @@ fn memory(failure: &Failure, story: &mut Story) {
 }
 
 /// What was wrong with an access; `key` is the name of the key.
-fn fault(memory: &Memory, key: &str, whose: &str) -> String {
+pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
     let asked = range(memory.addr, memory.length);
     let named = format!("{key} {:#x}", memory.key);
     match (memory.fault.as_str(), &memory.region, &memory.deregistered) {
@@ -341,7 +345,8 @@ fn fault(memory: &Memory, key: &str, whose: &str) -> String {
             } else if memory.addr < region.addr {
                 format!("begins {} before", count(region.addr - memory.addr, "byte"))
             } else {
-                format!("ends {} past", count((end - region_end) as u64, "byte"))
+                let past = end.saturating_sub(region_end);
+                format!("ends {} past", count(past as u64, "byte"))
             };
             format!(
                 "{whose}, {asked}, {how} the region of {named}, which is {}",
@@ -364,204 +369,4 @@ fn fault(memory: &Memory, key: &str, whose: &str) -> String {
         ("unmapped", ..) => format!("the memory behind {named}, {asked}, is not mapped any more"),
         (other, ..) => format!("{other}: {whose} is {asked}, {named}"),
     }
-}
-
-/// Statuses 9, 10 and 11: the peer refused. If it runs under the same `rnic run`, it has said why.
-fn refused(report: &Report, failure: &Failure, story: &mut Story) {
-    let told = report
-        .refusals
-        .iter()
-        .rev()
-        .find(|refusal| refusal.ends.is_opposite(&failure.ends) && refusal.ns <= failure.ns);
-    match told {
-        Some(refusal) => {
-            story.seen.push(format!(
-                "the peer, {}, refused it",
-                report.process(refusal.process)
-            ));
-            let (cause, next) = why_refused(report, refusal);
-            let is_of_length = matches!(refusal.why.as_str(), "packet length" | "malformed");
-            if !is_of_length || !other_mtu(report, failure, story) {
-                story.cause = Some(cause);
-                story.next.extend(next);
-            }
-        }
-        None => {
-            story
-                .seen
-                .push("the peer's NIC refused; only it knows why".to_owned());
-            story.next.push(
-                "run the peer under `rnic run`, too: it says what it refused, with key, range and right"
-                    .to_owned(),
-            );
-        }
-    }
-}
-
-/// The path MTUs of this side and of the peer, where both are known.
-fn path_mtus(report: &Report, failure: &Failure) -> Option<(u64, u64)> {
-    let opposite = |ends: &Ends| ends.is_opposite(&failure.ends);
-    let refusals = report.refusals.iter().filter(|r| opposite(&r.ends));
-    let qps = report.qps.iter().filter(|qp| opposite(&qp.ends));
-    let theirs = failure
-        .peer_path_mtu
-        .or_else(|| refusals.filter_map(|r| r.path_mtu).next_back())
-        .or_else(|| qps.filter_map(|qp| qp.path_mtu).next_back())?;
-    Some((failure.path_mtu?, theirs))
-}
-
-/// Says so if the two path MTUs differ; false: they do not, or one of them is not known.
-fn other_mtu(report: &Report, failure: &Failure, story: &mut Story) -> bool {
-    let Some((own, theirs)) = path_mtus(report, failure).filter(|(own, theirs)| own != theirs)
-    else {
-        return false;
-    };
-    story.cause = Some(format!(
-        "path_mtu differs between the sides: {own} bytes here, {theirs} bytes at the peer, so that each takes the other's \
-         packets for too long or too short"
-    ));
-    story
-        .next
-        .push("set the smaller path_mtu on both sides (ibv_modify_qp to RTR)".to_owned());
-    true
-}
-
-/// Status 7: the answer to a READ was of a wrong length, or of the wrong kind.
-fn bad_response(report: &Report, failure: &Failure, story: &mut Story) {
-    let response = failure
-        .request
-        .as_ref()
-        .and_then(|r| Some((r.length, r.response?)));
-    if let Some((length, response)) = response {
-        story.seen.push(format!(
-            "of the {} asked for, a packet brought {response}",
-            count(length, "byte")
-        ));
-    }
-    if !other_mtu(report, failure, story)
-        && let (Some(_), Some(own)) = (response, failure.path_mtu)
-    {
-        story.cause = Some(format!(
-            "path_mtu is {own} bytes here, and the packet was none of those that this makes of the answer: has the peer another one?"
-        ));
-        story
-            .next
-            .push("compare path_mtu of both sides (ibv_modify_qp to RTR)".to_owned());
-    }
-}
-
-/// Cause and remedy of a refusal, as the responder knows them.
-fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
-    let own_receive = || receive_of(report, refusal);
-    let (cause, next) = match refusal.why.as_str() {
-        "access" | "invalidate" => match &refusal.memory {
-            Some(memory) => (
-                fault(memory, "rkey", "the access"),
-                match memory.fault.as_str() {
-                    "no right" => "register the region with that right",
-                    "unknown key" => "send the peer the rkey of the region as it is now",
-                    "other pd" => "register the region in the queue pair's protection domain",
-                    _ => "compare remote address, length and rkey with those of the region",
-                },
-            ),
-            None => (
-                "key, range or right of the responder's memory".to_owned(),
-                "compare remote address, length and rkey with those of the region",
-            ),
-        },
-        "receive memory" => (
-            match own_receive().and_then(|failure| failure.memory.as_ref()) {
-                Some(memory) => fault(memory, "lkey", "the posted receive"),
-                None => "the posted receive names memory that may not be written".to_owned(),
-            },
-            "correct the receive's scatter/gather list",
-        ),
-        "too long" => (
-            too_long(
-                refusal.room.unwrap_or(0),
-                refusal.length.unwrap_or(0),
-                "the posted receive",
-            ),
-            "post receives as long as the longest message",
-        ),
-        "not allowed" => (
-            format!(
-                "qp_access_flags of the responder's queue pair do not allow {}",
-                refusal.operation
-            ),
-            "set them in ibv_modify_qp to INIT (IBV_QP_ACCESS_FLAGS)",
-        ),
-        "too many reads" => (
-            format!(
-                "more READs or atomics under way than the responder's max_dest_rd_atomic of {}",
-                refusal.limit.unwrap_or(0)
-            ),
-            "max_rd_atomic of the requester must not exceed it",
-        ),
-        "unaligned" => (
-            "the remote address of an atomic must be a multiple of 8".to_owned(),
-            "align it",
-        ),
-        "packet length" => (
-            format!(
-                "a packet of {} of payload came ({}, PSN {:#08x}), and path_mtu of the responder is {}: the requester has \
-                 another path_mtu",
-                count(refusal.length.unwrap_or(0), "byte"),
-                refusal.operation,
-                refusal.psn,
-                refusal.path_mtu.unwrap_or(0)
-            ),
-            "set the same path_mtu on both sides (ibv_modify_qp to RTR)",
-        ),
-        _ => (
-            format!(
-                "{} (PSN {:#08x}) was out of sequence or of a wrong length: does path_mtu differ between the sides?",
-                refusal.operation, refusal.psn
-            ),
-            "rnic run --pcap trace.pcap -- PROGRAM      the packets, for `rnic dissect trace.pcap`",
-        ),
-    };
-    (cause, Some(next.to_owned()))
-}
-
-/// The receive that failed on the responder's side.
-fn receive_of<'a>(report: &'a Report, refusal: &Refusal) -> Option<&'a Failure> {
-    report.failures.iter().find(|failure| {
-        failure.process == refusal.process
-            && failure.ends.qpn == refusal.ends.qpn
-            && failure.queue == "receive"
-    })
-}
-
-/// Only the responder's side ran here.
-fn of_refusal(report: &Report, refusal: &Refusal) -> Story {
-    let (cause, next) = why_refused(report, refusal);
-    let mut story = Story {
-        what: format!(
-            "{}: {}: refused a request of the peer ({}, PSN {:#08x})",
-            report.process(refusal.process),
-            qp(&refusal.ends),
-            refusal.operation,
-            refusal.psn
-        ),
-        cause: Some(cause),
-        ..Story::default()
-    };
-    let status = match refusal.why.as_str() {
-        "access" | "invalidate" => 10,
-        "receive memory" => 11,
-        _ => 9,
-    };
-    if let Some(receive) = receive_of(report, refusal) {
-        story.seen.push(format!(
-            "its receive work request {} completed with status {}",
-            receive.wr_id, receive.status
-        ));
-    }
-    story.seen.push(format!(
-        "both queue pairs are in ERR; the peer's work request completes with status {status}"
-    ));
-    story.next.extend(next);
-    story.next.push(format!("rnic explain {status}"));
-    story
 }

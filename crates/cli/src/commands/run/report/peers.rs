@@ -1,0 +1,197 @@
+//! What other runs of this user tell of the peers of this one: their files lie in the same folder.
+//!
+//! Such a file belongs to other processes, which may be at work on it, may have been killed over it,
+//! and may have written anything. So it is read up to a length, only as a plain file of this user,
+//! and of its lines only those count that concern a queue pair which failed here.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::record::{Ends, Record};
+use super::{Process, Report};
+
+/// How the names of the files begin.
+pub const PREFIX: &str = "report-";
+
+/// How long the file of a run that has ended is kept.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+/// Most bytes of such files, and most files: the newest stay.
+const KEPT_BYTES: u64 = 16 << 20;
+const KEPT_FILES: usize = 64;
+/// Most that is read of one file, of one line in it, and of all files.
+const MOST_OF_FILE: u64 = 8 << 20;
+const MOST_OF_LINE: usize = 16 << 10;
+const MOST_FILES: usize = 256;
+const MOST_RECORDS: usize = 4096;
+
+/// A report file that a run has left.
+struct Found {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    written: SystemTime,
+    /// Nobody holds it any more.
+    ended: bool,
+}
+
+/// A plain file of this user's, opened without being led elsewhere or made to wait.
+fn open(path: PathBuf) -> Option<Found> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(&path)
+        .ok()?;
+    let meta = file.metadata().ok()?;
+    let ours = meta.is_file() && meta.uid() == rnic_sys::effective_uid();
+    ours.then(|| Found {
+        len: meta.len(),
+        written: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+        ended: file.try_lock_shared().is_ok(),
+        path,
+        file,
+    })
+}
+
+fn is_report(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(PREFIX.as_bytes())
+}
+
+fn find(folder: &Path) -> impl Iterator<Item = Found> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| is_report(&entry.file_name()))
+        .filter_map(|entry| open(entry.path()))
+}
+
+/// Time since then; of the future none.
+fn age(then: SystemTime) -> Duration {
+    then.elapsed().unwrap_or_default()
+}
+
+/// Removes files of runs that ended long ago, and the older ones of too many.
+pub fn prune(runtime: &Path) {
+    let mut ended: Vec<Found> = find(runtime).filter(|found| found.ended).collect();
+    ended.sort_by_key(|found| age(found.written));
+    let mut bytes = 0u64;
+    for (newer, found) in ended.into_iter().enumerate() {
+        bytes = bytes.saturating_add(found.len);
+        if age(found.written) > KEPT_FOR || bytes > KEPT_BYTES || newer >= KEPT_FILES {
+            let _ = std::fs::remove_file(&found.path);
+        }
+    }
+}
+
+impl Report {
+    /// Reads what the files in `folders` tell of the peers of what failed here, or of who sent what
+    /// was refused here. `own`: the file of this run.
+    pub fn look_at_others(&mut self, folders: &[PathBuf], own: Option<&Path>) {
+        let failures = self.failures.iter().map(|failure| &failure.ends);
+        let refusals = self.refusals.iter().map(|refusal| &refusal.ends);
+        let wanted: Vec<Ends> = failures
+            .chain(refusals)
+            .filter(|ends| ends.peer_qpn.is_some())
+            .cloned()
+            .collect();
+        if wanted.is_empty() {
+            return;
+        }
+        let mut others = Report::default();
+        let found = folders.iter().flat_map(|folder| find(folder));
+        let fresh = found.filter(|found| !found.ended || age(found.written) <= KEPT_FOR);
+        for mut found in fresh
+            .filter(|found| own != Some(found.path.as_path()))
+            .take(MOST_FILES)
+        {
+            self.take_from(&mut found, &wanted, &mut others);
+        }
+        others.failures.sort_by_key(|failure| failure.ns);
+        others.refusals.sort_by_key(|refusal| refusal.ns);
+        others.connected.sort_by_key(|connected| connected.ns);
+        others.left.sort_by_key(|left| left.ns);
+        self.others = Some(Box::new(others));
+    }
+
+    fn take_from(&self, found: &mut Found, wanted: &[Ends], others: &mut Report) {
+        let mut text = Vec::new();
+        let _ = found.file.rewind();
+        if (&found.file)
+            .take(MOST_OF_FILE)
+            .read_to_end(&mut text)
+            .is_err()
+        {
+            return;
+        }
+        // Of other processes it has nothing to tell.
+        let mut own: Vec<u64> = Vec::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            if line.len() > MOST_OF_LINE {
+                continue;
+            }
+            let Ok(record) = serde_json::from_slice(line) else {
+                continue;
+            };
+            if let Record::Process {
+                process,
+                pid,
+                program,
+            } = record
+            {
+                // Numbers are random: the same one again is no honest one's.
+                let known = self.processes.iter().chain(&others.processes);
+                if known.clone().all(|p| p.id != process) && others.processes.len() < MOST_RECORDS {
+                    own.push(process);
+                    others.processes.push(Process {
+                        id: process,
+                        pid,
+                        program,
+                        opened: true,
+                    });
+                    if found.ended {
+                        others.ended.insert(process);
+                    }
+                }
+            } else if others.records() < MOST_RECORDS
+                && concerns(&record, wanted).is_some_and(|process| own.contains(&process))
+            {
+                others.add(record);
+            }
+        }
+    }
+
+    fn records(&self) -> usize {
+        self.failures.len()
+            + self.refusals.len()
+            + self.partitions.len()
+            + self.dropped.len()
+            + self.connected.len()
+            + self.left.len()
+            + self.unheard.len()
+    }
+}
+
+/// The process that tells this of a queue pair which one of these takes for its peer.
+fn concerns(record: &Record, wanted: &[Ends]) -> Option<u64> {
+    let (process, ends) = match record {
+        Record::Failure(failure) => (failure.process, &failure.ends),
+        Record::Refusal(refusal) => (refusal.process, &refusal.ends),
+        Record::Partition(partition) => (partition.process, &partition.ends),
+        Record::Dropped(dropped) => (dropped.process, &dropped.ends),
+        Record::Connected(connected) => (connected.process, &connected.ends),
+        Record::Left(left) => (left.process, &left.ends),
+        Record::Unheard(unheard) => {
+            let meant = wanted.iter().any(|own| unheard.is_of(own));
+            return meant.then_some(unheard.process);
+        }
+        _ => return None,
+    };
+    let meant = wanted.iter().any(|own| own.leads_to(ends));
+    meant.then_some(process)
+}
+
+#[cfg(test)]
+mod tests;
