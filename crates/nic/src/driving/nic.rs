@@ -72,7 +72,11 @@ impl Nic {
             let shared = Arc::new(NicShared::of(shards));
             background::start(shared.shards.first())?;
             let noted = Arc::downgrade(&shared);
-            observe::opened(move || noted.upgrade()?.note_counters());
+            let looked = noted.clone();
+            observe::opened(
+                move || noted.upgrade()?.note_counters(),
+                move || looked.upgrade()?.look_at_waits(),
+            );
             Ok(Arc::new(NicHandle { shared }))
         })
         .map(|handle| Nic { handle })
@@ -278,6 +282,24 @@ impl NicShared {
         Some(qps)
     }
 
+    /// For the report: who waits for long, and how what could end it stands. Gives the number of
+    /// such waits; `None` when all is over.
+    pub(crate) fn look_at_waits(&self) -> Option<usize> {
+        if !self.is_alive() {
+            return None;
+        }
+        let longs = observe::waits::long();
+        let count = longs.len();
+        for long in longs {
+            let mut facts = observe::waits::Facts::default();
+            if long.needs_facts() {
+                self.each_shard(|shard| shard.lock().facts_of(&long, &mut facts));
+            }
+            long.tell(&facts);
+        }
+        Some(count)
+    }
+
     /// Looks at all shards, one after the other.
     pub(crate) fn each_shard(&self, mut look: impl FnMut(&Shard)) {
         self.shards.iter().for_each(|shard| look(shard));
@@ -340,6 +362,7 @@ pub fn shutdown() {
             copies.wait();
         }
     }
+    observe::waits::close();
 }
 
 /// The link's counters and the device's drops, if the device is open.

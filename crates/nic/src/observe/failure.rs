@@ -288,7 +288,7 @@ impl State {
         (learned < mtu + headroom(&connection.remote)).then_some(learned)
     }
 
-    fn peer_as_it_is(&self, qpn: u32) -> &'static str {
+    pub(super) fn peer_as_it_is(&self, qpn: u32) -> &'static str {
         let Some(connection) = self.connections.get(&qpn) else {
             return "unknown";
         };

@@ -15,6 +15,7 @@ mod failure;
 mod line;
 pub(crate) mod lint;
 mod silent;
+pub(crate) mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
@@ -28,6 +29,7 @@ pub(crate) use counters::{destroyed, note_all};
 pub use drops::DropCounters;
 pub use failure::refused_verb;
 pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
+pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
 
 use crate::memory::RegionFacts;
 use crate::queues::{QpAttr, QpShared, QpState};
@@ -117,6 +119,7 @@ pub(crate) struct State {
     written: [u32; Kind::MOST.len()],
     verbs: BTreeMap<(&'static str, i32), u32>,
     silent: BTreeMap<u32, silent::Silent>,
+    waits: waits::Waits,
     findings: lint::Findings,
     snapshots: counters::Snapshots,
 }
@@ -135,6 +138,7 @@ impl State {
             written: [0; Kind::MOST.len()],
             verbs: BTreeMap::new(),
             silent: BTreeMap::new(),
+            waits: waits::Waits::new(),
             findings: lint::Findings::new(),
             snapshots: counters::Snapshots::new(),
         }
@@ -228,8 +232,12 @@ fn append(lines: &str) {
 }
 
 /// The device was opened by this process. `note` notes what was counted so far, and gives the
-/// number of queue pairs; `None` when all is over.
-pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
+/// number of queue pairs; `look` looks at threads that wait, and gives the number of those that
+/// wait for long. `None` when all is over.
+pub(crate) fn opened(
+    note: impl Fn() -> Option<usize> + Send + 'static,
+    look: impl Fn() -> Option<usize> + Send + 'static,
+) {
     let Some(settings) = settings() else {
         return;
     };
@@ -238,7 +246,7 @@ pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
         let line = state.record("opened");
         write(line);
     }
-    counters::start_snapshots(note);
+    counters::start_snapshots(note, look);
 }
 
 /// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it

@@ -8,6 +8,8 @@ use crate::driving::{Waiting, end_wait};
 use crate::engine::{Acks, are_several};
 use crate::error::{Error, Result};
 use crate::objects::context::{Context, ContextShared};
+use crate::observe::waits::{self, Wanted};
+use crate::observe::{Over, is_on, wait_over};
 use crate::queues::{ChannelShared, events_so_far, waiting_for_channels};
 
 /// A completion channel (`ibv_create_comp_channel(3)`).
@@ -68,10 +70,13 @@ impl CompChannel {
     pub fn get_event(&self) -> Result<u64> {
         loop {
             self.expect_event()?;
-            self.shared
-                .events
-                .take()
-                .map_err(|error| Error::os("ibv_get_cq_event", "completion channel", &error))?;
+            CompChannel::begin_wait("ibv_get_cq_event", std::slice::from_ref(self), false);
+            let taken = self.shared.events.take();
+            wait_over(match &taken {
+                Ok(()) => Over::Done,
+                Err(error) => Over::by_errno(error.raw_os_error().unwrap_or(0)),
+            });
+            taken.map_err(|error| Error::os("ibv_get_cq_event", "completion channel", &error))?;
             if let Some(cookie) = self.event_of_token() {
                 return Ok(cookie);
             }
@@ -101,6 +106,7 @@ impl CompChannel {
                 nic.expect_sleep(&shared.shards);
             }
             end_wait();
+            CompChannel::begin_wait("ibv_get_cq_event", std::slice::from_ref(self), false);
             return Ok(Waiting::SleepOnChannel);
         }
         let over = || shared.has_event();
@@ -109,6 +115,9 @@ impl CompChannel {
         let waiting = nic.wait(&shared.shards, woken, may_drive, Acks::Leave, over);
         if waiting != Waiting::SleepOnChannel {
             shared.waited_inside();
+        }
+        if waiting != Waiting::Over {
+            CompChannel::begin_wait("ibv_get_cq_event", std::slice::from_ref(self), false);
         }
         Ok(waiting)
     }
@@ -173,6 +182,23 @@ impl CompChannel {
         }
         let wait = || nic.wait(shards, woken, true, Acks::UntilWait, over);
         Ok(Some(waiting_for_channels(wait)))
+    }
+
+    /// The calling thread waits for an event of one of these from now on, in that call, until
+    /// [`wait_over`](crate::wait_over). `others`: or for what else the call waits for.
+    pub fn begin_wait(verb: &'static str, channels: &[CompChannel], others: bool) {
+        waits::begin(verb, || Wanted::CqEvent {
+            channels: channels
+                .iter()
+                .map(|channel| Arc::downgrade(&channel.shared))
+                .collect(),
+            others,
+        });
+    }
+
+    /// What threads wait for is recorded, all channels of a call included.
+    pub fn waits_are_told() -> bool {
+        is_on()
     }
 
     /// The thread that waited does so no longer.

@@ -9,6 +9,8 @@ mod record;
 mod stats;
 mod story;
 mod unanswered;
+mod waits;
+mod watch;
 mod why;
 
 use std::collections::HashMap;
@@ -25,9 +27,11 @@ use std::process::{Command, ExitStatus};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
+pub use watch::Watch;
+
 use record::{
     Attempt, Device, Dropped, Failure, Flushed, Lint, Partition, Qp, Record, Refusal, Stopped,
-    Verb, Waiting,
+    Verb, Wait, Waiting,
 };
 
 /// What was asked for beside the closing words.
@@ -153,6 +157,12 @@ pub struct Report {
     pub waiting: Vec<Waiting>,
     pub stopped: Vec<Stopped>,
     pub dropped: Vec<Dropped>,
+    /// Waits that go on, or ended as the process did.
+    pub waits: Vec<Wait>,
+    /// When it was read, ns.
+    pub read_at: u64,
+    /// The program was sent a signal that ends programs.
+    pub interrupted: bool,
     pub attempts: Vec<Attempt>,
     /// The last news of each queue pair, in the order of their first.
     pub qps: Vec<Qp>,
@@ -178,6 +188,7 @@ impl Report {
                 _ => {}
             }
         }
+        report.read_at = rnic_sys::now_ns();
         report.finish();
         report
     }
@@ -217,6 +228,7 @@ impl Report {
                     None => self.dropped.push(dropped),
                 }
             }
+            Record::Wait(wait) => self.waits.push(*wait),
             Record::Connection(attempt) => self.attempts.push(*attempt),
             Record::Qp(qp) => self.add_qp(*qp),
             Record::Device(device) => {
@@ -314,6 +326,7 @@ fn document(
         "waiting_for_receives": report.waiting,
         "waiting_for_stopped": report.stopped,
         "dropped_messages": report.dropped,
+        "waits": ended.map_or(Vec::new(), |status| waits::told(report, status)),
         "connections": report.attempts,
         "stats": wishes.stats.then(|| stats::to_json(report)),
         "lint": wishes.lint.then(|| lint::to_json(report)),

@@ -9,7 +9,7 @@ use rnic_nic as nic;
 use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::unanswered::{not_ready, unanswered};
-use super::{Report, cm, drops};
+use super::{Report, cm, drops, waits};
 use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
@@ -29,6 +29,11 @@ fn range(addr: u64, length: u64) -> String {
 pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
     let mut story = of_first(report, program, status, faults)?;
     story.seen.extend(drops::sentences(report));
+    let more = waits::told(report, status)
+        .into_iter()
+        .map(|wait| waits::sentence(report, wait));
+    let more: Vec<_> = more.filter(|wait| !story.what.ends_with(wait)).collect();
+    story.seen.extend(more);
     Some(story)
 }
 
@@ -88,6 +93,11 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         status.signal(),
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
     );
+    let waits = waits::told(report, status);
+    // Whoever waits for the program's own acknowledgement waits for nothing else.
+    if let Some(wait) = waits.iter().find(|wait| wait.wanted == "acks") {
+        return Some(waits::ended(report, program, status, wait));
+    }
     if !status.success()
         && let Some(waiting) = report.waiting.first()
     {
@@ -133,6 +143,9 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         && let Some(attempt) = cm::tell(report)
     {
         return Some(attempt);
+    }
+    if let Some(wait) = waits.first() {
+        return Some(waits::ended(report, program, status, wait));
     }
     if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
         return None;
