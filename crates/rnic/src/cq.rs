@@ -149,7 +149,9 @@ fn wait_with(
         deadline.is_some_and(|at| at <= now) || fd::are_ready(&mut fds.borrow_mut()[..count])
     };
     let channels = [channel.raw.clone()];
-    nic::CompChannel::begin_wait("ibv_get_cq_event", &channels, count > 0);
+    if count == 0 {
+        channel.raw.begin_wait("ibv_get_cq_event");
+    }
     let waited = Waited;
     let mut woken = None;
     loop {

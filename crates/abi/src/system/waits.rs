@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::sigset_t;
-use rnic_nic::{CompChannel, Over, Waiting, WeakCompChannel, wait_over};
+use rnic_nic::{CompChannel, Waiting, WeakCompChannel};
 use rustix_futex_sync::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
@@ -218,35 +218,21 @@ pub fn set_changed(set: RawFd, fd: RawFd, is_in: bool) {
     }
 }
 
-/// Which channels a call is to give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Those that a thread has to drive for: one, if the process has one engine.
-    ToDrive,
-    All,
-}
-
-impl Which {
-    fn first_will_do(self) -> bool {
-        self == Which::ToDrive && CompChannel::has_one_engine()
-    }
-}
-
 /// The channels in an epoll set. None while another thread has the table, as one does that a signal
 /// interrupted.
-pub fn of_set(set: RawFd, which: Which) -> Channels {
+pub fn of_set(set: RawFd) -> Channels {
     let mut found = Channels::new();
     if let Some(table) = TABLE.try_lock() {
-        table.find(set, 0, which.first_will_do(), &mut found);
+        table.find(set, 0, CompChannel::has_one_engine(), &mut found);
     }
     found
 }
 
 /// Those among descriptors, or in sets among them.
-pub fn among(mut fds: impl Iterator<Item = RawFd>, which: Which) -> Channels {
+pub fn among(mut fds: impl Iterator<Item = RawFd>) -> Channels {
     let mut found = Channels::new();
     if let Some(table) = TABLE.try_lock() {
-        let first_will_do = which.first_will_do();
+        let first_will_do = CompChannel::has_one_engine();
         fds.all(|fd| table.find_in(fd, 0, first_will_do, &mut found));
     }
     found
@@ -319,9 +305,7 @@ pub struct Woken {
 /// A call that waits. Nothing of it may need to be cleaned up: a thread may be cancelled in it.
 pub trait Call: Copy {
     /// Channels among what it waits for.
-    fn channels(&self, which: Which) -> Channels;
-    /// Its name.
-    fn name(&self) -> &'static str;
+    fn channels(&self) -> Channels;
     /// Something is ready, which this does not take.
     fn is_ready(&self) -> bool;
     /// Sleeps until something is ready, or one of two other descriptors is.
@@ -353,54 +337,21 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
         return call.finish(until);
     }
     let mask = hold_signals();
-    let usual = is_usual(&mask);
-    let told = (usual || held(&mask) == 0) && tell(&call);
-    if !usual {
+    if !is_usual(&mask) {
         give_signals(&mask);
-        let count = call.finish(until);
-        tell_end(&call, told, count);
-        return count;
+        return call.finish(until);
     }
     let count = match begin(&call, until) {
         Some(seen) => wait_masked(call.masked(&raw const mask), until, seen),
         None => call.masked(&raw const mask).finish(until),
     };
-    tell_end(&call, told, count);
     give_signals(&mask);
     count
 }
 
-/// Has it recorded that the thread waits, if somebody reads that.
-fn tell<C: Call>(call: &C) -> bool {
-    CompChannel::waits_are_told()
-        && crate::export::seam::attempt(|| {
-            let channels = call.channels(Which::All);
-            CompChannel::begin_wait(call.name(), &channels, true);
-            Some(())
-        })
-        .is_some()
-}
-
-/// That it does no more. Whoever is told of other descriptors alone waits on for the channels.
-fn tell_end<C: Call>(call: &C, told: bool, count: c_int) {
-    if !told {
-        return;
-    }
-    crate::export::seam::keeping_errno(|| {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        let event = || call.channels(Which::All).iter().any(CompChannel::has_event);
-        wait_over(match count {
-            1.. if event() => Over::Done,
-            0.. => Over::Idle,
-            _ => Over::by_errno(errno),
-        });
-    });
-}
-
 /// A channel is among what it waits for.
 pub fn has_channels<C: Call>(call: &C) -> bool {
-    crate::export::seam::attempt(|| Some(!call.channels(Which::ToDrive).is_empty()))
-        .unwrap_or(false)
+    crate::export::seam::attempt(|| Some(!call.channels().is_empty())).unwrap_or(false)
 }
 
 /// Signals that a thread holds as a rule.
@@ -424,15 +375,11 @@ thread_local! {
 /// than before sleeps in the kernel, and so does one in its first wait. The device's own thread
 /// then brings what they wait for, within a tick at most.
 fn is_usual(mask: &sigset_t) -> bool {
-    let (usual, next) = USUAL.get().judge(held(mask));
+    // SAFETY: on Linux it begins with a word of a bit for each signal.
+    let held = unsafe { *(&raw const *mask).cast::<u64>() };
+    let (usual, next) = USUAL.get().judge(held);
     USUAL.set(next);
     usual
-}
-
-/// The signals that a mask holds.
-fn held(mask: &sigset_t) -> u64 {
-    // SAFETY: on Linux it begins with a word of a bit for each signal.
-    unsafe { *(&raw const *mask).cast::<u64>() }
 }
 
 impl Usual {
@@ -561,7 +508,7 @@ fn wait_masked<C: Call>(call: C, until: Until, mut seen: u32) -> c_int {
 fn begin<C: Call>(call: &C, until: Until) -> Option<u32> {
     crate::export::seam::attempt(|| {
         if until == Until::Now {
-            call.channels(Which::ToDrive).first()?.drive();
+            call.channels().first()?.drive();
             return None;
         }
         Some(CompChannel::events_so_far())
@@ -570,7 +517,7 @@ fn begin<C: Call>(call: &C, until: Until) -> Option<u32> {
 
 fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) -> Step {
     let step = crate::export::seam::attempt(|| {
-        let channels = call.channels(Which::ToDrive);
+        let channels = call.channels();
         let looked = Cell::new(Instant::now());
         let signal = Cell::new(false);
         let over = || {

@@ -8,7 +8,7 @@ use super::id::Id;
 use crate::driving::Nic;
 use crate::engine::cm_service::Key;
 use crate::error::{Error, Result};
-use crate::observe::waits::{self, Wanted};
+use crate::observe::waits::{self, Source, Wanted};
 use crate::observe::{Over, wait_over};
 use rnic_sys::EventFd;
 
@@ -49,6 +49,7 @@ impl EventChannel {
                 .map_err(|error| Error::os(VERB, "eventfd", &error))?;
         }
         let fd = Arc::new(fd);
+        waits::know_source(|| Source::Connections(Arc::downgrade(&fd)));
         let key = nic.lock().cm.add_channel(fd.clone());
         Ok(EventChannel {
             shared: Arc::new(ChannelShared { nic, fd, key }),

@@ -1,5 +1,6 @@
 //! The process's NIC: the shards of its engine, and how the application's threads get at them.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,9 +74,10 @@ impl Nic {
             background::start(shared.shards.first())?;
             let noted = Arc::downgrade(&shared);
             let looked = noted.clone();
+            let mut own = Vec::new();
             observe::opened(
                 move || noted.upgrade()?.note_counters(),
-                move || looked.upgrade()?.look_at_waits(),
+                move || looked.upgrade()?.look_at_waits(&mut own),
             );
             Ok(Arc::new(NicHandle { shared }))
         })
@@ -283,12 +285,20 @@ impl NicShared {
     }
 
     /// For the report: who waits for long, and how what could end it stands. Gives the number of
-    /// such waits; `None` when all is over.
-    pub(crate) fn look_at_waits(&self) -> Option<usize> {
+    /// such waits; `None` when all is over. `own`: the descriptors of the device for packets.
+    pub(crate) fn look_at_waits(&self, own: &mut Vec<RawFd>) -> Option<usize> {
         if !self.is_alive() {
             return None;
         }
-        let longs = observe::waits::long();
+        // Asked of the engines only when there are more of them.
+        if own.len() != 2 * self.shards.iter().count() {
+            own.clear();
+            self.each_shard(|shard| {
+                let engine = shard.lock();
+                own.extend([engine.link.rx_fd(), engine.link.wake_fd()]);
+            });
+        }
+        let longs = observe::waits::long(own);
         let count = longs.len();
         for long in longs {
             let mut facts = observe::waits::Facts::default();

@@ -24,8 +24,9 @@ impl Engine {
             facts.xrc_srqs += xrc.filter(|xrc| among(&xrc.cq)).count() as u64;
         }
         // The connection manager is the first engine's.
-        if let Some(fd) = long.cm_channel().filter(|_| self.index == 0) {
-            for entry in self.cm.ids_on(fd) {
+        if self.index == 0 {
+            let channels = long.cm_channels();
+            for entry in channels.iter().flat_map(|fd| self.cm.ids_on(*fd)) {
                 facts.add_id(|| id(entry));
             }
         }
@@ -39,6 +40,7 @@ fn queue_pair(entry: &QpEntry, sends_here: bool, receives_here: bool) -> QpStand
         ReceiveSource::Srq(srq) => (srq.queue.lock().receives.len(), Some(srq.number)),
         ReceiveSource::Xrc(_) => (0, None),
     };
+    let (signaled, unsignaled) = entry.signals.expected();
     let holds = entry.transport.holds_receive();
     QpStanding {
         qpn: shared.qpn,
@@ -47,7 +49,8 @@ fn queue_pair(entry: &QpEntry, sends_here: bool, receives_here: bool) -> QpStand
         sends_here,
         receives_here,
         sends: entry.transport.sends_outstanding().into(),
-        signaled: entry.signals.runs.len() as u64,
+        signaled: signaled as u64,
+        unsignaled: unsignaled.into(),
         receives: receives as u64 + u64::from(holds),
         srq,
         received: entry.transport.counters().messages_received,

@@ -12,7 +12,7 @@ use crate::device::{DeviceAttr, PortAttr};
 use crate::driving::Nic;
 use crate::error::{Error, Result};
 use crate::objects::import::{Card, Origin};
-use crate::observe::waits::{self, Wanted};
+use crate::observe::waits::{self, Source, Wanted};
 use crate::observe::{Over, wait_over};
 use crate::queues::{AsyncEvent, AsyncEvents, Owner};
 
@@ -65,6 +65,7 @@ impl Context {
         let events = AsyncEvents::new();
         let events = events.map_err(|error| Error::os("ibv_open_device", "eventfd", &error))?;
         let events = Arc::new(events);
+        waits::know_source(|| Source::Asynchronous(Arc::downgrade(&events)));
         nic.tell_of_the_port(&events);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let card = Card::issue(&nic, id)?;

@@ -112,7 +112,7 @@ pub(crate) fn note_all<'a>(
 /// Starts the thread that looks at waits now and then, and notes counters if they are wanted.
 pub(super) fn start_snapshots(
     note: impl Fn() -> Option<usize> + Send + 'static,
-    look: impl Fn() -> Option<usize> + Send + 'static,
+    mut look: impl FnMut() -> Option<usize> + Send + 'static,
 ) {
     // Failing to start it costs nothing but what a killed program would have proven.
     let _ = rnic_sys::with_signals_blocked(|| {

@@ -236,7 +236,7 @@ fn append(lines: &str) {
 /// wait for long. `None` when all is over.
 pub(crate) fn opened(
     note: impl Fn() -> Option<usize> + Send + 'static,
-    look: impl Fn() -> Option<usize> + Send + 'static,
+    look: impl FnMut() -> Option<usize> + Send + 'static,
 ) {
     let Some(settings) = settings() else {
         return;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use libc::{epoll_event, fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::next::{call_next, hook};
-use crate::system::waits::{self, Call, Channels, Until, Which, Woken, wait};
+use crate::system::waits::{self, Call, Channels, Until, Woken, wait};
 
 /// Most events of a call (EP_MAX_EVENTS).
 const MOST_EVENTS: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
@@ -92,16 +92,12 @@ struct OfSet {
 }
 
 impl Call for OfSet {
-    fn channels(&self, which: Which) -> Channels {
+    fn channels(&self) -> Channels {
         // EINVAL otherwise.
         match (1..=MOST_EVENTS).contains(&self.most) {
-            true => waits::of_set(self.set, which),
+            true => waits::of_set(self.set),
             false => Channels::new(),
         }
-    }
-
-    fn name(&self) -> &'static str {
-        "epoll_wait"
     }
 
     fn mask(&self) -> *const sigset_t {
@@ -210,13 +206,9 @@ impl OfDescriptors {
 }
 
 impl Call for OfDescriptors {
-    fn channels(&self, which: Which) -> Channels {
+    fn channels(&self) -> Channels {
         let wanted = self.all().iter().filter(|fd| fd.events & libc::POLLIN != 0);
-        waits::among(wanted.map(|fd| fd.fd), which)
-    }
-
-    fn name(&self) -> &'static str {
-        "poll"
+        waits::among(wanted.map(|fd| fd.fd))
     }
 
     fn is_ready(&self) -> bool {
@@ -340,12 +332,8 @@ impl OfBits {
 }
 
 impl Call for OfBits {
-    fn channels(&self, which: Which) -> Channels {
-        self.descriptors().channels(which)
-    }
-
-    fn name(&self) -> &'static str {
-        "select"
+    fn channels(&self) -> Channels {
+        self.descriptors().channels()
     }
 
     fn is_ready(&self) -> bool {

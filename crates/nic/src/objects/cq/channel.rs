@@ -8,8 +8,8 @@ use crate::driving::{Waiting, end_wait};
 use crate::engine::{Acks, are_several};
 use crate::error::{Error, Result};
 use crate::objects::context::{Context, ContextShared};
-use crate::observe::waits::{self, Wanted};
-use crate::observe::{Over, is_on, wait_over};
+use crate::observe::waits::{self, Source, Wanted};
+use crate::observe::{Over, wait_over};
 use crate::queues::{ChannelShared, events_so_far, waiting_for_channels};
 
 /// A completion channel (`ibv_create_comp_channel(3)`).
@@ -50,8 +50,10 @@ impl CompChannel {
     pub(crate) fn new(context: &Context) -> Result<CompChannel> {
         let shared = ChannelShared::new()
             .map_err(|error| Error::os("ibv_create_comp_channel", "eventfd", &error))?;
+        let shared = Arc::new(shared);
+        waits::know_source(|| Source::Completions(Arc::downgrade(&shared)));
         Ok(CompChannel {
-            shared: Arc::new(shared),
+            shared,
             context: context.shared.clone(),
         })
     }
@@ -70,7 +72,7 @@ impl CompChannel {
     pub fn get_event(&self) -> Result<u64> {
         loop {
             self.expect_event()?;
-            CompChannel::begin_wait("ibv_get_cq_event", std::slice::from_ref(self), false);
+            self.begin_wait("ibv_get_cq_event");
             let taken = self.shared.events.take();
             wait_over(match &taken {
                 Ok(()) => Over::Done,
@@ -106,7 +108,7 @@ impl CompChannel {
                 nic.expect_sleep(&shared.shards);
             }
             end_wait();
-            CompChannel::begin_wait("ibv_get_cq_event", std::slice::from_ref(self), false);
+            self.begin_wait("ibv_get_cq_event");
             return Ok(Waiting::SleepOnChannel);
         }
         let over = || shared.has_event();
@@ -117,7 +119,7 @@ impl CompChannel {
             shared.waited_inside();
         }
         if waiting != Waiting::Over {
-            CompChannel::begin_wait("ibv_get_cq_event", std::slice::from_ref(self), false);
+            self.begin_wait("ibv_get_cq_event");
         }
         Ok(waiting)
     }
@@ -184,21 +186,10 @@ impl CompChannel {
         Ok(Some(waiting_for_channels(wait)))
     }
 
-    /// The calling thread waits for an event of one of these from now on, in that call, until
-    /// [`wait_over`](crate::wait_over). `others`: or for what else the call waits for.
-    pub fn begin_wait(verb: &'static str, channels: &[CompChannel], others: bool) {
-        waits::begin(verb, || Wanted::CqEvent {
-            channels: channels
-                .iter()
-                .map(|channel| Arc::downgrade(&channel.shared))
-                .collect(),
-            others,
-        });
-    }
-
-    /// What threads wait for is recorded, all channels of a call included.
-    pub fn waits_are_told() -> bool {
-        is_on()
+    /// The calling thread waits for an event of it from now on, in that call, until
+    /// [`wait_over`](crate::wait_over).
+    pub fn begin_wait(&self, verb: &'static str) {
+        waits::begin(verb, || Wanted::CqEvent(Arc::downgrade(&self.shared)));
     }
 
     /// The thread that waited does so no longer.

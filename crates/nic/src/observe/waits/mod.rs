@@ -8,10 +8,12 @@
 //! is written anew as long as the wait goes on: so the file does not grow with the number of waits,
 //! and what it says last is how things were when the process was killed.
 //!
-//! Programs that poll wait, too. Each completion queue has marks of polls that found nothing, and
+//! Threads that wait for a descriptor of ours in a call that is not ours are found by procfs
+//! ([`sleepers`]). Programs that poll wait, too. Each completion queue has marks of polls that found nothing, and
 //! of those that found something.
 
 mod place;
+mod sleepers;
 mod tell;
 
 use std::os::fd::RawFd;
@@ -24,6 +26,8 @@ use super::{State, is_on, state};
 use crate::queues::{ChannelShared, CqShared};
 use place::Place;
 use rnic_sys::PerThread;
+use sleepers::Sleepers;
+pub(crate) use sleepers::Source;
 pub(crate) use tell::{Facts, IdStanding, QpStanding};
 
 /// Between two looks, ns.
@@ -38,18 +42,19 @@ const MOST: usize = 64;
 /// What a thread waits for.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// An event of one of these channels.
-    CqEvent {
-        channels: Vec<Weak<ChannelShared>>,
-        /// Or for what else the call waits for.
-        others: bool,
-    },
+    /// An event of this channel.
+    CqEvent(Weak<ChannelShared>),
     AsyncEvent,
     /// An event of the connection manager's channel that has this descriptor.
     CmEvent(RawFd),
     Acks(Unacknowledged),
     /// A completion in this queue, which is polled.
     Completion(Weak<CqShared>),
+    /// One of these to become readable; `others`: or another descriptor.
+    Descriptors {
+        sources: Vec<Source>,
+        others: bool,
+    },
 }
 
 /// Events that a program took and did not acknowledge, for which the end of their object waits.
@@ -71,21 +76,28 @@ impl Wanted {
     /// Who waited for one and goes on with the other has not done anything else.
     fn is_same(&self, other: &Wanted) -> bool {
         match (self, other) {
-            (
-                Wanted::CqEvent { channels, others },
-                Wanted::CqEvent {
-                    channels: c,
-                    others: o,
-                },
-            ) => {
-                others == o
-                    && channels.len() == c.len()
-                    && channels.iter().zip(c).all(|(a, b)| a.ptr_eq(b))
-            }
+            (Wanted::CqEvent(a), Wanted::CqEvent(b)) => a.ptr_eq(b),
             (Wanted::AsyncEvent, Wanted::AsyncEvent) => true,
             (Wanted::CmEvent(a), Wanted::CmEvent(b)) => a == b,
             (Wanted::Acks(a), Wanted::Acks(b)) => a.object == b.object,
             _ => false,
+        }
+    }
+}
+
+impl Wanted {
+    /// The channels of completion queues that are waited for.
+    fn channels(&self) -> Vec<Weak<ChannelShared>> {
+        match self {
+            Wanted::CqEvent(channel) => vec![channel.clone()],
+            Wanted::Descriptors { sources, .. } => {
+                let channels = sources.iter().filter_map(|source| match source {
+                    Source::Completions(channel) => Some(channel.clone()),
+                    _ => None,
+                });
+                channels.collect()
+            }
+            _ => Vec::new(),
         }
     }
 }
@@ -188,6 +200,7 @@ struct Polled {
 pub(super) struct Waits {
     seats: Vec<Arc<Seat>>,
     cqs: Vec<Polled>,
+    sleepers: Sleepers,
     /// Lines that are free.
     free: place::Free,
     serial: u64,
@@ -199,6 +212,7 @@ impl Waits {
         Waits {
             seats: Vec::new(),
             cqs: Vec::new(),
+            sleepers: Sleepers::new(),
             free: place::Free::new(),
             serial: 0,
             looked: 0,
@@ -336,37 +350,54 @@ pub(crate) struct Long {
     verb: &'static str,
     wanted: Wanted,
     since: u64,
+    thread: Option<u32>,
     seat: Option<Arc<Seat>>,
     /// The queues whose completions could end it.
     pub(crate) cqs: Vec<Arc<CqShared>>,
 }
 
 impl Long {
-    /// The channel of the connection manager that it is about.
-    pub(crate) fn cm_channel(&self) -> Option<RawFd> {
-        match self.wanted {
-            Wanted::CmEvent(fd) => Some(fd),
-            _ => None,
+    /// The descriptors of the channels of the connection manager that it is about.
+    pub(crate) fn cm_channels(&self) -> Vec<RawFd> {
+        match &self.wanted {
+            Wanted::CmEvent(fd) => vec![*fd],
+            Wanted::Descriptors { sources, .. } => {
+                let connections = sources.iter().filter_map(|source| match source {
+                    Source::Connections(event) => Some(event.upgrade()?.fd()),
+                    _ => None,
+                });
+                connections.collect()
+            }
+            _ => Vec::new(),
         }
     }
 
     /// How queue pairs or ids stand matters.
     pub(crate) fn needs_facts(&self) -> bool {
-        !self.cqs.is_empty() || self.cm_channel().is_some()
+        !self.cqs.is_empty() || !self.cm_channels().is_empty()
     }
 }
 
-/// Looks at all threads and queues of the process. Those that wait for long are to be told.
-pub(crate) fn long() -> Vec<Long> {
+/// Looks at all threads and queues of the process. Those that wait for long are to be told. `own`:
+/// descriptors of the device for packets.
+pub(crate) fn long(own: &[RawFd]) -> Vec<Long> {
     match state() {
-        Some(mut state) => state.look(rnic_sys::now_ns()),
+        Some(mut state) => state.look(rnic_sys::now_ns(), own),
         None => Vec::new(),
     }
 }
 
+/// Something was made that threads may wait for.
+pub(crate) fn know_source(source: impl FnOnce() -> Source) {
+    if let Some(mut state) = state() {
+        state.waits.sleepers.know(source());
+    }
+}
+
 impl State {
-    fn look(&mut self, now: u64) -> Vec<Long> {
+    fn look(&mut self, now: u64, own: &[RawFd]) -> Vec<Long> {
         let mut longs = Vec::new();
+        let mut seated = Vec::new();
         for seat in self.waits.seats.clone() {
             if seat.left.load(Ordering::Relaxed) {
                 self.clear(&seat);
@@ -378,6 +409,9 @@ impl State {
             };
             // Whoever ended the wait before it may have left that to this look.
             let goes_on = wait.goes_on(now);
+            if goes_on {
+                seated.push(seat.tid);
+            }
             let over = wait.over.map_or(Over::Done, |(over, _)| over);
             let but = Some(wait.serial).filter(|_| goes_on);
             let mut place = seat.place.lock();
@@ -393,11 +427,13 @@ impl State {
                     verb: wait.verb,
                     wanted: wait.wanted.clone(),
                     since: wait.since,
+                    thread: Some(seat.tid),
                     seat: Some(seat.clone()),
                     cqs: Vec::new(),
                 });
             }
         }
+        self.look_at_sleepers(now, own, &seated, &mut longs);
         self.look_at_polls(now, &mut longs);
         self.waits.looked = now;
         longs.truncate(MOST);
@@ -420,10 +456,7 @@ impl State {
     fn look_at_polls(&mut self, now: u64, longs: &mut Vec<Long>) {
         let channels: Vec<_> = longs
             .iter()
-            .flat_map(|long| match &long.wanted {
-                Wanted::CqEvent { channels, .. } => channels.clone(),
-                _ => Vec::new(),
-            })
+            .flat_map(|long| long.wanted.channels())
             .collect();
         let mut cqs = std::mem::take(&mut self.waits.cqs);
         for polled in &mut cqs {
@@ -432,7 +465,12 @@ impl State {
             };
             let (nothing, some) = cq.take_polls();
             if nothing {
-                polled.since.get_or_insert(self.waits.looked);
+                // Before the first look it may have been polled at any time.
+                let before = match self.waits.looked {
+                    0 => now,
+                    looked => looked,
+                };
+                polled.since.get_or_insert(before);
                 polled.last = now;
                 polled.times += 1;
             }
@@ -459,6 +497,7 @@ impl State {
                     verb: "ibv_poll_cq",
                     wanted: Wanted::Completion(polled.cq.clone()),
                     since,
+                    thread: None,
                     seat: None,
                     cqs: Vec::new(),
                 });
@@ -475,13 +514,14 @@ impl State {
             .filter_map(|polled| polled.cq.upgrade());
         long.cqs = match &long.wanted {
             Wanted::Completion(cq) => cq.upgrade().into_iter().collect(),
-            Wanted::CqEvent { channels, .. } => known
-                .filter(|cq| {
+            wanted => {
+                let channels = wanted.channels();
+                let reports = |cq: &Arc<CqShared>| {
                     let own = cq.channel.as_ref().map(Arc::as_ptr);
                     own.is_some_and(|own| channels.iter().any(|c| c.as_ptr() == own))
-                })
-                .collect(),
-            _ => Vec::new(),
+                };
+                known.filter(reports).collect()
+            }
         };
     }
 }
@@ -495,6 +535,10 @@ pub(crate) fn close() {
         seat.place
             .lock()
             .end(Over::End, None, &mut state.waits.free);
+    }
+    let Waits { sleepers, free, .. } = &mut state.waits;
+    for place in sleepers.places() {
+        place.end(Over::End, None, free);
     }
     let mut cqs = std::mem::take(&mut state.waits.cqs);
     for polled in &mut cqs {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::super::counters::state_name;
 use super::super::line::Line;
 use super::super::{State, state};
-use super::{Long, Unacknowledged, Wait, Wanted};
+use super::{Long, Source, Unacknowledged, Wait, Wanted};
 use crate::queues::{CqShared, QpState};
 
 /// Objects of a kind that are described; of more, only the number is told.
@@ -24,6 +24,8 @@ pub(crate) struct QpStanding {
     /// Work requests that have not ended, and completions that they give if they succeed.
     pub(crate) sends: u64,
     pub(crate) signaled: u64,
+    /// Work requests since the last one that gives one, whether they have ended or not.
+    pub(crate) unsignaled: u64,
     pub(crate) receives: u64,
     /// The shared receive queue that `receives` are of.
     pub(crate) srq: Option<u32>,
@@ -78,7 +80,12 @@ impl Long {
         };
         let line = self.line(&mut state, cqs, facts);
         let now = rnic_sys::now_ns();
-        let super::Waits { free, cqs, .. } = &mut state.waits;
+        let super::Waits {
+            free,
+            cqs,
+            sleepers,
+            ..
+        } = &mut state.waits;
         match &self.seat {
             Some(seat) => {
                 let wait = seat.wait.lock();
@@ -90,8 +97,13 @@ impl Long {
                 }
             }
             None => {
-                if let Some(polled) = cqs.iter_mut().find(|p| p.serial == self.serial) {
-                    polled.place.write(self.serial, line, free);
+                let polled = cqs.iter_mut().find(|polled| polled.serial == self.serial);
+                let place = match polled {
+                    Some(polled) => Some(&mut polled.place),
+                    None => sleepers.place(self.serial),
+                };
+                if let Some(place) = place {
+                    place.write(self.serial, line, free);
                 }
             }
         }
@@ -106,8 +118,10 @@ impl Long {
         let mut line = state.record("wait");
         self.head(&mut line);
         match &self.wanted {
-            Wanted::CqEvent { others, .. } => {
-                line.flag("others", *others);
+            Wanted::Descriptors { sources, others } => {
+                let asynchronous = |source: &Source| matches!(source, Source::Asynchronous(_));
+                line.flag("others", *others)
+                    .flag("async_events", sources.iter().any(asynchronous));
             }
             Wanted::Acks(Unacknowledged {
                 object,
@@ -122,9 +136,16 @@ impl Long {
                     .text("events", events)
                     .text("remedy", remedy);
             }
-            Wanted::AsyncEvent | Wanted::CmEvent(_) | Wanted::Completion(_) => {}
+            Wanted::CqEvent(_)
+            | Wanted::AsyncEvent
+            | Wanted::CmEvent(_)
+            | Wanted::Completion(_) => {}
         }
-        if matches!(self.wanted, Wanted::CqEvent { .. } | Wanted::Completion(_)) {
+        let channels = self.wanted.channels();
+        let upgraded = channels.iter().filter_map(|channel| channel.upgrade());
+        let untaken: usize = upgraded.map(|channel| channel.untaken()).sum();
+        let channels = channels.len();
+        if channels > 0 || matches!(self.wanted, Wanted::Completion(_)) {
             line.list("cqs", cqs, |line, (cq, standing)| {
                 line.number("cq", cq.facts.number.into())
                     .text("armed", standing.armed)
@@ -134,13 +155,16 @@ impl Long {
                     .flag("moderated", standing.moderated);
             })
             .number("all_cqs", self.cqs.len() as u64)
+            .number("channels", channels as u64)
+            .number("untaken", untaken as u64)
             .list("queue_pairs", &facts.queue_pairs, |line, qp| {
                 state.describe_qp(line, qp);
             })
             .number("all_queue_pairs", facts.all_queue_pairs)
             .number("xrc_srqs", facts.xrc_srqs);
         }
-        if self.cm_channel().is_some() {
+        let cm_channels = self.cm_channels().len();
+        if cm_channels > 0 {
             line.list("ids", &facts.ids, |line, id| {
                 line.text("standing", id.standing);
                 for (name, value) in [
@@ -153,7 +177,8 @@ impl Long {
                     }
                 }
             })
-            .number("all_ids", facts.all_ids);
+            .number("all_ids", facts.all_ids)
+            .number("cm_channels", cm_channels as u64);
         }
         line
     }
@@ -163,19 +188,20 @@ impl Long {
             .text("verb", self.verb)
             .text("for", kind(&self.wanted))
             .number("since", self.since);
-        if let Some(seat) = &self.seat {
-            line.number("thread", seat.tid.into());
+        if let Some(thread) = self.thread {
+            line.number("thread", thread.into());
         }
     }
 }
 
 fn kind(wanted: &Wanted) -> &'static str {
     match wanted {
-        Wanted::CqEvent { .. } => "cq event",
+        Wanted::CqEvent(_) => "cq event",
         Wanted::AsyncEvent => "async event",
         Wanted::CmEvent(_) => "cm event",
         Wanted::Acks(_) => "acks",
         Wanted::Completion(_) => "completion",
+        Wanted::Descriptors { .. } => "descriptors",
     }
 }
 
@@ -188,6 +214,7 @@ impl State {
             .flag("receives_here", qp.receives_here)
             .number("sends", qp.sends)
             .number("signaled", qp.signaled)
+            .number("unsignaled", qp.unsignaled)
             .number("receives", qp.receives)
             .number("received", qp.received)
             .text("peer_process", self.peer_as_it_is(qp.qpn));

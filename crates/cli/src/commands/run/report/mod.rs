@@ -385,3 +385,5 @@ pub fn words(file: File, from: u64, name: &str, faults: bool) -> String {
 mod documented;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waiting;

@@ -288,16 +288,27 @@ pub struct Wait {
     pub wait: u64,
     /// The call.
     pub verb: String,
-    /// `cq event`, `completion`, `cm event`, `async event` or `acks`.
+    /// `cq event`, `completion`, `cm event`, `async event`, `acks`, or `descriptors` of what brings
+    /// such events.
     #[serde(rename = "for")]
     pub wanted: String,
     /// As the kernel numbers it; none of a queue that is polled.
     pub thread: Option<u32>,
     /// How it ended: `done`, `idle`, `interrupted` by a signal, at the `end` of the process.
     pub over: Option<String>,
-    /// The call waits for other descriptors, too.
+    /// Of `descriptors`: asynchronous events are among them, and others than the NIC's.
+    #[serde(default)]
+    pub async_events: bool,
     #[serde(default)]
     pub others: bool,
+    /// Completion channels among what is waited for, and their events that nobody has taken.
+    #[serde(default)]
+    pub channels: u64,
+    #[serde(default)]
+    pub untaken: u64,
+    /// Channels of the connection manager.
+    #[serde(default)]
+    pub cm_channels: u64,
     /// The completion queues whose completions would end it: some of them.
     #[serde(default)]
     pub cqs: Vec<Queue>,
@@ -351,6 +362,9 @@ pub struct Poster {
     /// Sends that have not ended, and completions that they give if they succeed.
     pub sends: u64,
     pub signaled: u64,
+    /// Work requests since the last one that gives one, whether they have ended or not.
+    #[serde(default)]
+    pub unsignaled: u64,
     pub receives: u64,
     /// The shared receive queue that these are of.
     pub srq: Option<u32>,

@@ -37,9 +37,9 @@ pub fn told(report: &Report, status: ExitStatus) -> Vec<&Wait> {
     let mut waits: Vec<&Wait> = report.waits.iter().filter(lasted).collect();
     let rank = |wait: &Wait| match wait.wanted.as_str() {
         "acks" => 0,
-        "completion" | "cq event" if !wait.others => 1,
+        "completion" | "cq event" => 1,
         "cm event" => 2,
-        "cq event" => 3,
+        "descriptors" => 3,
         _ => 4,
     };
     waits.sort_by_key(|wait| (rank(wait), wait.since));
@@ -55,8 +55,9 @@ fn lasted(report: &Report, wait: &Wait) -> u64 {
     until.saturating_sub(wait.since)
 }
 
-/// One sentence.
-pub fn sentence(report: &Report, wait: &Wait) -> String {
+/// One sentence. `still`: it goes on.
+pub fn sentence(report: &Report, wait: &Wait, still: bool) -> String {
+    let has = if still { "has " } else { "" };
     let time = seconds(lasted(report, wait));
     let process = report.process(wait.process);
     let verb = &wait.verb;
@@ -68,33 +69,62 @@ pub fn sentence(report: &Report, wait: &Wait) -> String {
                 Some(events) => format!(" ({events})"),
             };
             format!(
-                "{process}: {verb} waited {time} for {} of {}{named} that the program took and did not acknowledge",
+                "{process}: {verb} {has}waited {time} for {} of {}{named} that the program took and did not acknowledge",
                 count(open, "event"),
                 wait.object.as_deref().unwrap_or("the object")
             )
         }
         "completion" => format!(
-            "{process}: {verb} found nothing in {} for {time}",
-            queues(wait)
-        ),
-        "cq event" if wait.others => format!(
-            "{process}: {verb} waited {time} for an event of {}, or for other descriptors",
+            "{process}: {verb} {has}found nothing in {} for {time}",
             queues(wait)
         ),
         "cq event" => format!(
-            "{process}: {verb} waited {time} for an event of {}",
-            queues(wait)
+            "{process}: {verb} {has}waited {time} for an event of {}",
+            match &wait.cqs[..] {
+                [] => "a channel that no completion queue reports to".to_owned(),
+                _ => queues(wait),
+            }
         ),
         "cm event" => {
-            format!("{process}: {verb} waited {time} for an event of the connection manager")
+            format!("{process}: {verb} {has}waited {time} for an event of the connection manager")
         }
-        _ => format!("{process}: {verb} waited {time} for an asynchronous event, and none came"),
+        "descriptors" => format!(
+            "{process}: a thread {has}slept {time} in {verb} on the descriptors of {}",
+            sources(wait)
+        ),
+        _ => {
+            format!("{process}: {verb} {has}waited {time} for an asynchronous event, and none came")
+        }
+    }
+}
+
+/// What brings the events, of a thread that waits for descriptors.
+fn sources(wait: &Wait) -> String {
+    let mut sources = Vec::new();
+    if wait.channels > 0 {
+        sources.push(format!("the completion channel of {}", queues(wait)));
+    }
+    if wait.cm_channels > 0 {
+        sources.push(match wait.cm_channels {
+            1 => "the event channel of the connection manager".to_owned(),
+            several => format!("{several} event channels of the connection manager"),
+        });
+    }
+    if wait.async_events {
+        sources.push("asynchronous events".to_owned());
+    }
+    if wait.others {
+        sources.push("others, which are not the NIC's".to_owned());
+    }
+    match sources.pop() {
+        Some(last) if !sources.is_empty() => format!("{} and {last}", sources.join(", ")),
+        last => last.unwrap_or_default(),
     }
 }
 
 fn queues(wait: &Wait) -> String {
     match &wait.cqs[..] {
-        [] => "a channel that no completion queue reports to".to_owned(),
+        [] => "no completion queue".to_owned(),
         [only] => format!("CQ {}", only.cq),
         several => {
             let names: Vec<_> = several.iter().map(|queue| queue.cq.to_string()).collect();
@@ -114,7 +144,7 @@ pub fn ended(report: &Report, program: &str, status: ExitStatus, wait: &Wait) ->
     story.what = format!(
         "{program} {}; {}",
         report.ending(status),
-        sentence(report, wait)
+        sentence(report, wait, false)
     );
     story
 }
@@ -125,7 +155,7 @@ pub fn lasting(report: &Report, wait: &Wait) -> Story {
     let thread = wait
         .thread
         .map_or(String::new(), |thread| format!(" (thread {thread})"));
-    story.what = format!("still waiting{thread}: {}", sentence(report, wait));
+    story.what = format!("still waiting{thread}: {}", sentence(report, wait, true));
     story
 }
 
@@ -141,6 +171,7 @@ fn explain(wait: &Wait) -> Story {
             completions(wait, &mut story);
         }
         "cm event" => cm_event(wait, &mut story),
+        "descriptors" => descriptors(wait, &mut story),
         _ => {}
     }
     story
@@ -237,6 +268,44 @@ fn event(wait: &Wait, story: &mut Story) {
     }
 }
 
+/// A thread that waits for what becomes readable first: if that is of one kind, it is as one that
+/// waits for that in a call of ours.
+fn descriptors(wait: &Wait, story: &mut Story) {
+    if wait.untaken > 0 {
+        story.seen.push(format!(
+            "{} of the completion channel came and {} not taken (ibv_get_cq_event): edge-triggered epoll tells of a \
+             channel once until it is empty",
+            count(wait.untaken, "event"),
+            if wait.untaken == 1 { "was" } else { "were" }
+        ));
+    }
+    match (wait.channels > 0, wait.cm_channels > 0) {
+        (true, false) if !wait.others && !wait.async_events && wait.untaken == 0 => {
+            event(wait, story);
+        }
+        (false, true) if !wait.others && !wait.async_events => cm_event(wait, story),
+        _ => {
+            // Any of the others may be what the program waits for: facts only.
+            let mut facts = Story::default();
+            if wait.channels > 0 {
+                event(wait, &mut facts);
+            }
+            if wait.cm_channels > 0 {
+                cm_event(wait, &mut facts);
+            }
+            story.seen.append(&mut facts.seen);
+            let unarmed = |queue: &Queue| !matches!(queue.armed.as_str(), "next" | "solicited");
+            if !wait.cqs.is_empty() && wait.cqs.iter().all(unarmed) {
+                story.next.push(
+                    "if it is to be woken by completions: ibv_req_notify_cq arms a queue for one event, before the \
+                     wait and again after each"
+                        .to_owned(),
+                );
+            }
+        }
+    }
+}
+
 /// Why no completion comes, as far as that is known.
 fn completions(wait: &Wait, story: &mut Story) {
     for poster in &wait.queue_pairs {
@@ -275,7 +344,7 @@ fn completions(wait: &Wait, story: &mut Story) {
              is polled",
         ),
         Hopeless::Unsignaled => (
-            "only unsignaled work requests are posted, whose success gives no completion",
+            "only unsignaled work requests were posted, whose success gives no completion",
             "set IBV_SEND_SIGNALED at least on the last one of each batch, or sq_sig_all",
         ),
         Hopeless::State => (
@@ -301,9 +370,9 @@ fn hopeless(poster: &Poster) -> Option<Hopeless> {
     } else {
         0
     };
-    let (sends, signaled) = match poster.sends_here {
-        true => (poster.sends, poster.signaled),
-        false => (0, 0),
+    let (sends, signaled, unsignaled) = match poster.sends_here {
+        true => (poster.sends, poster.signaled, poster.unsignaled),
+        false => (0, 0, 0),
     };
     // What it takes from an XRC domain is not counted.
     if poster.qp_type == "XRC" {
@@ -311,9 +380,9 @@ fn hopeless(poster: &Poster) -> Option<Hopeless> {
     }
     match poster.state.as_str() {
         "RESET" | "INIT" if receives + sends > 0 => Some(Hopeless::State),
+        "RTS" if receives == 0 && signaled == 0 && unsignaled > 0 => Some(Hopeless::Unsignaled),
         _ if receives == 0 && sends == 0 => Some(Hopeless::Nothing),
         "RTR" if receives == 0 => Some(Hopeless::State),
-        "RTS" if receives == 0 && signaled == 0 => Some(Hopeless::Unsignaled),
         _ => None,
     }
 }
@@ -328,10 +397,22 @@ fn stands(poster: &Poster) -> String {
     text += &format!(" ({}, {}): ", poster.qp_type, poster.state);
     let mut parts = Vec::new();
     if poster.sends_here {
-        parts.push(match (poster.sends, poster.signaled) {
+        let sends = match (poster.sends, poster.signaled) {
             (0, _) => "no send is under way".to_owned(),
             (sends, 0) => format!("{} under way, all unsignaled", count(sends, "send")),
             (sends, _) => format!("{} under way", count(sends, "send")),
+        };
+        parts.push(match (poster.sends, poster.unsignaled) {
+            (0, 1..) => format!(
+                "{sends}; since the last completion {} ended that {} not signaled",
+                count(poster.unsignaled, "send"),
+                if poster.unsignaled == 1 {
+                    "was"
+                } else {
+                    "were"
+                }
+            ),
+            _ => sends,
         });
     }
     if poster.receives_here {

@@ -31,13 +31,31 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) ->
     story.seen.extend(drops::sentences(report));
     let more = waits::told(report, status)
         .into_iter()
-        .map(|wait| waits::sentence(report, wait));
+        .map(|wait| waits::sentence(report, wait, false));
     let more: Vec<_> = more.filter(|wait| !story.what.ends_with(wait)).collect();
     story.seen.extend(more);
     Some(story)
 }
 
+/// What it was interrupted in, if it waited for its own acknowledgement: that is what kept it, not
+/// what had failed before.
 fn of_first(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
+    let failed = of_requests(report, program, status, faults);
+    let waits = waits::told(report, status);
+    match waits.iter().find(|wait| wait.wanted == "acks") {
+        Some(wait) => {
+            let mut story = waits::ended(report, program, status, wait);
+            let requests = !report.failures.is_empty() || !report.refusals.is_empty();
+            story
+                .seen
+                .extend(failed.filter(|_| requests).map(|failed| failed.what));
+            Some(story)
+        }
+        None => failed,
+    }
+}
+
+fn of_requests(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
     let failure = report.failures.first();
     let refusal = report.refusals.first();
     let mut story = match (failure, refusal) {
@@ -93,10 +111,22 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         status.signal(),
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
     );
+    // What nothing can end, whatever the peer does, goes before what the peer could end.
     let waits = waits::told(report, status);
-    // Whoever waits for the program's own acknowledgement waits for nothing else.
-    if let Some(wait) = waits.iter().find(|wait| wait.wanted == "acks") {
-        return Some(waits::ended(report, program, status, wait));
+    if let [wait] = waits[..]
+        && let mut story = waits::ended(report, program, status, wait)
+        && story.cause.is_some()
+    {
+        let waiting = report.waiting.iter();
+        story.seen.extend(waiting.map(|waiting| {
+            format!(
+                "{} had {} in {}: its peer had no receive posted",
+                qp(&waiting.ends),
+                count(waiting.naks, "RNR NAK"),
+                seconds(waiting.waited_ns)
+            )
+        }));
+        return Some(story);
     }
     if !status.success()
         && let Some(waiting) = report.waiting.first()
