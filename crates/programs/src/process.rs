@@ -175,6 +175,28 @@ impl Process {
         time: Duration,
         found: impl Fn(&str) -> Option<T>,
     ) -> T {
+        self.wait_for_text(what, time, |text| found(&text.stdout))
+    }
+
+    /// The same of standard error.
+    ///
+    /// # Panics
+    /// As [`Process::wait_for`].
+    pub fn wait_for_words<T>(
+        &mut self,
+        what: &str,
+        time: Duration,
+        found: impl Fn(&str) -> Option<T>,
+    ) -> T {
+        self.wait_for_text(what, time, |text| found(&text.stderr))
+    }
+
+    fn wait_for_text<T>(
+        &mut self,
+        what: &str,
+        time: Duration,
+        found: impl Fn(&Text) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + time;
         loop {
             let ended = self.ended();
@@ -182,7 +204,7 @@ impl Process {
                 self.join_readers();
             }
             let text = self.collected.lock();
-            if let Some(result) = found(&text.stdout) {
+            if let Some(result) = found(&text) {
                 return result;
             }
             if ended || Instant::now() >= deadline {

@@ -7,6 +7,7 @@ mod devices;
 mod errors;
 mod examples;
 mod faults;
+mod forever;
 mod hostile;
 mod lint;
 mod many_processes;

@@ -173,12 +173,18 @@ impl Context {
             if let Some(event) = self.try_async_event()? {
                 return Ok(event);
             }
-            let readable =
-                fd::wait_readable(self.raw.async_fd(), deadline).map_err(|source| Error::Verb {
-                    verb: "ibv_get_async_event",
-                    reason: "cannot wait for events".to_owned(),
-                    source,
-                })?;
+            const VERB: &str = "ibv_get_async_event";
+            self.raw.begin_wait(VERB);
+            let readable = fd::wait_readable(self.raw.async_fd(), deadline);
+            nic::wait_over(match readable {
+                Ok(true) => nic::Over::Done,
+                _ => nic::Over::Idle,
+            });
+            let readable = readable.map_err(|source| Error::Verb {
+                verb: VERB,
+                reason: "cannot wait for events".to_owned(),
+                source,
+            })?;
             if !readable {
                 return Err(Error::Timeout(timeout.unwrap_or_default()));
             }

@@ -149,6 +149,10 @@ fn wait_with(
         deadline.is_some_and(|at| at <= now) || fd::are_ready(&mut fds.borrow_mut()[..count])
     };
     let channels = [channel.raw.clone()];
+    if count == 0 {
+        channel.raw.begin_wait("ibv_get_cq_event");
+    }
+    let waited = Waited;
     let mut woken = None;
     loop {
         let waiting = nic::CompChannel::wait_for_any(&channels, woken, over)?;
@@ -170,10 +174,29 @@ fn wait_with(
         nic::CompChannel::end_wait();
         ready?;
         if its || deadline.is_some_and(|at| at <= Instant::now()) {
+            if channel.raw.has_event() {
+                waited.end(nic::Over::Done);
+            }
             return Ok(its);
         }
         // Another thread has taken the event.
         woken = None;
+    }
+}
+
+/// The calling thread waits for an event. If nothing else is said, it did so in vain.
+struct Waited;
+
+impl Waited {
+    fn end(self, over: nic::Over) {
+        nic::wait_over(over);
+    }
+}
+
+impl Drop for Waited {
+    fn drop(&mut self) {
+        // Of a wait that is over already, nothing changes.
+        nic::wait_over(nic::Over::Idle);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -17,42 +18,55 @@ use crate::raw::raw;
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
 #[derive(Debug)]
-pub struct EventFd(Fd);
+pub struct EventFd {
+    fd: Fd,
+    /// Tokens so far.
+    added: AtomicU64,
+}
 
 impl EventFd {
     /// One without tokens. It blocks.
     pub fn new() -> io::Result<EventFd> {
         let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
-        Ok(EventFd(eventfd(0, flags)?.into()))
+        Ok(EventFd {
+            fd: eventfd(0, flags)?.into(),
+            added: AtomicU64::new(0),
+        })
     }
 
     /// The descriptor's number.
     pub fn fd(&self) -> RawFd {
-        self.0.raw()
+        self.fd.raw()
+    }
+
+    /// Tokens that were added so far.
+    pub fn added(&self) -> u64 {
+        self.added.load(Ordering::Relaxed)
     }
 
     /// The application has not made the descriptor non-blocking.
     pub fn blocks(&self) -> bool {
-        fcntl_getfl(&self.0).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
+        fcntl_getfl(&self.fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
     }
 
     /// Nobody waits here: as if the application had made the descriptor non-blocking.
     pub fn unblock(&self) -> io::Result<()> {
         Ok(fcntl_setfl(
-            &self.0,
-            fcntl_getfl(&self.0)? | OFlags::NONBLOCK,
+            &self.fd,
+            fcntl_getfl(&self.fd)? | OFlags::NONBLOCK,
         )?)
     }
 
     /// Adds `n` tokens.
     pub fn add(&self, n: u64) {
-        let _ = write(&self.0, &n.to_ne_bytes());
+        self.added.fetch_add(n, Ordering::Relaxed);
+        let _ = write(&self.fd, &n.to_ne_bytes());
     }
 
     /// Takes one token, blocking unless the application made the descriptor non-blocking.
     pub fn take(&self) -> io::Result<()> {
         let mut value = [0u8; 8];
-        match read(&self.0, &mut value)? {
+        match read(&self.fd, &mut value)? {
             8 => Ok(()),
             // The program has put another file in its place.
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -67,7 +81,7 @@ impl EventFd {
         let mut value = [0u8; 8];
         let mut room = [IoSliceMut::new(&mut value)];
         // At the file's own position, as it were.
-        match preadv2(&self.0, &mut room, u64::MAX, ReadWriteFlags::NOWAIT) {
+        match preadv2(&self.fd, &mut room, u64::MAX, ReadWriteFlags::NOWAIT) {
             Ok(n) => n == 8,
             // Linux before 5.8 has no such reads of eventfds, others have none at all.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.take_unblocked(),
@@ -78,16 +92,16 @@ impl EventFd {
     /// The same by the descriptor's flag, which whoever waits there meanwhile may notice.
     #[cold]
     fn take_unblocked(&self) -> bool {
-        let Ok(flags) = fcntl_getfl(&self.0) else {
+        let Ok(flags) = fcntl_getfl(&self.fd) else {
             return false;
         };
         let blocks = !flags.contains(OFlags::NONBLOCK);
         if blocks {
-            let _ = fcntl_setfl(&self.0, flags | OFlags::NONBLOCK);
+            let _ = fcntl_setfl(&self.fd, flags | OFlags::NONBLOCK);
         }
         let taken = self.take().is_ok();
         if blocks {
-            let _ = fcntl_setfl(&self.0, flags);
+            let _ = fcntl_setfl(&self.fd, flags);
         }
         taken
     }
@@ -189,7 +203,7 @@ mod tests {
     #[test]
     fn a_token_is_taken_without_waiting_by_the_flag_too() {
         let fd = EventFd::new().expect("an eventfd");
-        let flags = || fcntl_getfl(&fd.0).expect("the flags of an eventfd");
+        let flags = || fcntl_getfl(&fd.fd).expect("the flags of an eventfd");
         let before = flags();
         assert!(!fd.take_unblocked(), "nothing to take, and no wait for it");
         fd.add(2);

@@ -18,6 +18,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use raw::raw;
 
+mod asleep;
 mod barrier;
 pub mod child;
 mod clock;
@@ -43,6 +44,7 @@ mod spare;
 mod threads;
 mod unix;
 mod xdp;
+pub use asleep::*;
 pub use barrier::*;
 pub use clock::*;
 pub use datagram::*;

@@ -98,6 +98,12 @@ impl Drop for Thread {
     }
 }
 
+/// The number that the kernel has given the calling thread.
+pub fn thread_id() -> u32 {
+    // SAFETY: takes nothing, and never fails.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
 /// A variable of each thread's own, dropped at the thread's end.
 #[derive(Debug)]
 pub struct PerThread<T: 'static> {

@@ -148,6 +148,20 @@ extern "C" fn wr_opcode_str(value: c_uint) -> *const c_char {
     name(&WR_OPCODE, value as usize, c"unknown")
 }
 
+/// The name of an event of the connection manager, also where `rdma_event_str` has none.
+pub fn cm_event_name(kind: u32) -> &'static str {
+    match kind {
+        16 => "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        17 => "RDMA_CM_EVENT_ADDRINFO_ERROR",
+        18 => "RDMA_CM_EVENT_USER",
+        _ => {
+            let name = CM_EVENT.get(kind as usize).copied();
+            name.and_then(|name| name.to_str().ok())
+                .unwrap_or("UNKNOWN EVENT")
+        }
+    }
+}
+
 extern "C" fn rdma_event_str(value: c_uint) -> *const c_char {
     name(&CM_EVENT, value as usize, c"UNKNOWN EVENT")
 }

@@ -9,7 +9,7 @@ use rustix_futex_sync::RawMutex;
 use rustix_futex_sync::lock_api::RawMutex as _;
 
 use super::allocator::{Home, Housed};
-use super::object::{Object, all_acknowledged, wait_for_acks};
+use super::object::{ACK_ASYNC, Object, owed, wait_for_acks};
 use crate::c::*;
 
 #[repr(C)]
@@ -55,6 +55,9 @@ impl Housed for CqObject {
     }
 }
 
+/// The call for events of completion queues.
+const ACK_EVENTS: &str = "ibv_ack_cq_events";
+
 impl CqObject {
     /// Waits until the program has acknowledged all channel and asynchronous events of this queue.
     ///
@@ -64,12 +67,15 @@ impl CqObject {
         let base = self.c.get().cast::<ibv_cq>();
         // SAFETY: initialised by contract; the counters are read under the mutex that guards them.
         unsafe {
-            wait_for_acks(&raw mut (*base).mutex, &raw mut (*base).cond, || {
-                all_acknowledged((*base).comp_events_completed, self.nic.events_delivered())
-                    && all_acknowledged(
-                        (*base).async_events_completed,
-                        self.async_events_delivered.load(Ordering::Acquire),
-                    )
+            let (mutex, cond) = (&raw mut (*base).mutex, &raw mut (*base).cond);
+            let name = || format!("CQ {}", self.nic.number());
+            wait_for_acks("ibv_destroy_cq", mutex, cond, || {
+                let taken = self.nic.events_delivered();
+                let of_channel = owed(name, ACK_EVENTS, (*base).comp_events_completed, taken);
+                of_channel.or_else(|| {
+                    let taken = self.async_events_delivered.load(Ordering::Acquire);
+                    owed(name, ACK_ASYNC, (*base).async_events_completed, taken)
+                })
             });
         }
     }

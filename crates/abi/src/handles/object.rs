@@ -7,6 +7,8 @@
 
 use std::cell::UnsafeCell;
 
+use rnic_nic::{Over, Unacknowledged};
+
 use crate::export::seam::{DataResult, Errno};
 
 /// An object of ours that contains the C structure which the program sees.
@@ -57,26 +59,53 @@ pub unsafe fn to_end<'a, T: Object>(c: *mut T::C) -> &'a mut T {
     unsafe { &mut *c.wrapping_byte_sub(T::OFFSET).cast::<T>() }
 }
 
-/// Waits on the mutex and condition variable inside an `ibv_cq` or `ibv_qp`, until the program has
-/// acknowledged all events it took. Some programs acknowledge more than they took; that must not
-/// hang, so the comparison is "at least", across the counters' wrap-around.
+/// Waits in that call on the mutex and condition variable inside an `ibv_cq` or `ibv_qp`, until the
+/// program has acknowledged all events it took; `owed` says what it has not. Some programs
+/// acknowledge more than they took; that must not hang, so the comparison is "at least", across the
+/// counters' wrap-around.
 ///
 /// # Safety
 /// The pointers are those of one live C object, initialised.
 pub unsafe fn wait_for_acks(
+    verb: &'static str,
     mutex: *mut libc::pthread_mutex_t,
     cond: *mut libc::pthread_cond_t,
-    acknowledged: impl Fn() -> bool,
+    owed: impl Fn() -> Option<Unacknowledged>,
 ) {
+    let mut waited = false;
     // SAFETY: initialised and alive by contract; the condition is only waited on under its mutex.
     unsafe {
         libc::pthread_mutex_lock(mutex);
-        while !acknowledged() {
+        while let Some(owed) = owed() {
+            waited = true;
+            rnic_nic::wait_for_acks(verb, || owed);
             libc::pthread_cond_wait(cond, mutex);
         }
         libc::pthread_mutex_unlock(mutex);
     }
+    if waited {
+        rnic_nic::wait_over(Over::Done);
+    }
 }
+
+/// What of an object's events was not acknowledged, by the program's counter and the library's.
+pub fn owed(
+    object: impl FnOnce() -> String,
+    remedy: &'static str,
+    completed: u32,
+    delivered: u32,
+) -> Option<Unacknowledged> {
+    (!all_acknowledged(completed, delivered)).then(|| Unacknowledged {
+        object: object(),
+        taken: delivered.into(),
+        acknowledged: completed.into(),
+        events: String::new(),
+        remedy,
+    })
+}
+
+/// The call for asynchronous events.
+pub const ACK_ASYNC: &str = "ibv_ack_async_event";
 
 /// Adds to an acknowledgement counter and wakes the threads that wait in [`wait_for_acks`].
 ///

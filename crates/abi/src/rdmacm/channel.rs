@@ -67,9 +67,9 @@ impl ChannelObject {
         &self.nic
     }
 
-    /// The next event, waiting for it unless the program set O_NONBLOCK.
-    pub fn next(&self) -> Result<cm::Event> {
-        self.nic.get().map_err(|error| match error.errno() {
+    /// The next event, waiting for it in that call unless the program set O_NONBLOCK.
+    pub fn next(&self, verb: &'static str) -> Result<cm::Event> {
+        self.nic.get_in(verb).map_err(|error| match error.errno() {
             // Nothing was refused.
             errno @ (libc::EAGAIN | libc::EINTR) => Refusal::silent(errno),
             _ => Refusal::from(error),

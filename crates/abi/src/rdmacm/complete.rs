@@ -5,15 +5,15 @@ use super::id::IdObject;
 use crate::c::cm::{RDMA_CM_EVENT_REJECTED, rdma_cm_event};
 use crate::export::seam::{Refusal, Result};
 
-/// Waits for the outcome if the id is synchronous, leaves the event in `id->event`, and makes a
+/// Waits in that call for the outcome if the id is synchronous, leaves the event in `id->event`, and makes a
 /// failure of it an error: a rejection is ECONNREFUSED, everything else what the status says.
-pub fn complete(id: &IdObject) -> Result<()> {
+pub fn complete(id: &IdObject, verb: &'static str) -> Result<()> {
     if !id.is_sync() {
         return Ok(());
     }
     id.drop_event();
     let channel = id.channel()?;
-    let event = event::next(&channel)?;
+    let event = event::next(&channel, verb)?;
     // SAFETY: a plain field of a live id; an event of ours that nobody has acknowledged.
     unsafe {
         (*id.c()).event = event;

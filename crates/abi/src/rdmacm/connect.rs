@@ -172,7 +172,7 @@ unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -
             id.nic().connect(&conn_param(&id, param, &data))?;
         }
         id.state().connect_data.clear();
-        complete(&id)?;
+        complete(&id, "rdma_connect")?;
         Ok(0)
     })
 }
@@ -190,7 +190,7 @@ unsafe extern "C" fn get_request(listener: *mut rdma_cm_id, id: *mut *mut rdma_c
         }
         listener.drop_event();
         let channel = listener.channel()?;
-        let event = event::next(&channel)?;
+        let event = event::next(&channel, "rdma_get_request")?;
         // SAFETY: an event of ours that nobody has acknowledged.
         match unsafe { request(&listener, &*event) } {
             // SAFETY: the caller's variable, and a plain field of a new id.
@@ -275,7 +275,7 @@ unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) ->
             return Err(error.into());
         }
         if qp_type != IBV_QPT_UD {
-            complete(&id)?;
+            complete(&id, "rdma_accept")?;
         } else if id.is_sync() {
             // Nothing more comes of it.
             id.drop_event();
@@ -339,7 +339,7 @@ extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
             states::to_err(id.c())?;
         }
         id.nic().disconnect()?;
-        complete(&id)?;
+        complete(&id, "rdma_disconnect")?;
         Ok(0)
     })
 }

@@ -102,7 +102,7 @@ unsafe fn reach(
             resolve::find_route(id, RESOLVE_MS)?;
         } else {
             options::set_path(id, info.ai_route, info.ai_route_len)?;
-            complete(id)?;
+            complete(id, "rdma_create_ep")?;
         }
         if let Some(attr) = qp_init.as_mut() {
             attr.qp_type = info.ai_qp_type as c_uint;
@@ -151,7 +151,7 @@ unsafe fn end(id: &IdObject) {
         }
     }
     if !id.is_parents() {
-        id.destroy();
+        id.destroy_in("rdma_destroy_ep");
     }
 }
 

@@ -36,6 +36,8 @@ struct EventObject {
     owner: Arc<IdObject>,
     /// Of multicast events.
     group: Option<Arc<Group>>,
+    /// What the program was told: it may write to the rest.
+    kind: u32,
 }
 
 // SAFETY: `repr(C)`, first field; only the program writes to it from when it has the event, and we
@@ -62,6 +64,7 @@ impl Delivery {
                 private_data: [0; PRIVATE_DATA],
                 owner,
                 group: None,
+                kind: 0,
             }),
         }
     }
@@ -124,28 +127,30 @@ impl Delivery {
         &self.object.owner
     }
 
-    fn give(self) -> *mut rdma_cm_event {
+    fn give(mut self) -> *mut rdma_cm_event {
+        self.object.kind = self.object.c.event;
+        self.object.owner.owes(self.object.kind);
         into_c(self.object)
     }
 
     /// The program does not get it after all.
     fn drop_counted(self) {
         let EventObject { owner, group, .. } = *self.object;
-        credit(&owner, group.as_deref());
+        credit(&owner, group.as_deref(), None);
     }
 }
 
-fn credit(owner: &IdObject, group: Option<&Group>) {
+fn credit(owner: &IdObject, group: Option<&Group>, kind: Option<u32>) {
     if let Some(group) = group {
         group.acknowledge();
     }
-    owner.acknowledge();
+    owner.acknowledge(kind);
 }
 
-/// The next event of a channel that is for the program.
-pub fn next(channel: &ChannelObject) -> Result<*mut rdma_cm_event> {
+/// The next event of a channel that is for the program, which waits for it in this call.
+pub fn next(channel: &ChannelObject, verb: &'static str) -> Result<*mut rdma_cm_event> {
     loop {
-        if let Some(event) = process(channel.next()?) {
+        if let Some(event) = process(channel.next(verb)?) {
             return Ok(event);
         }
     }
@@ -286,10 +291,12 @@ pub unsafe fn establish(id: &IdObject) -> Result<()> {
 /// From [`next`], and not acknowledged before.
 pub unsafe fn acknowledge(event: *mut rdma_cm_event) {
     // SAFETY: by contract.
-    let EventObject { owner, group, .. } = *unsafe { take_c::<EventObject>(event) };
+    let EventObject {
+        owner, group, kind, ..
+    } = *unsafe { take_c::<EventObject>(event) };
     // In a forked child nobody waits for it, and the locks of the parent's id may be held for ever.
     if !owner.is_parents() {
-        credit(&owner, group.as_deref());
+        credit(&owner, group.as_deref(), Some(kind));
     }
 }
 
@@ -325,6 +332,7 @@ unsafe extern "C-unwind" fn get_cm_event(
                 _ => channel::from_c(channel)?,
             };
             channel.nic().expect_event()?;
+            channel.nic().begin_wait(GET_EVENT.0);
             let fd = channel.nic().fd();
             set_waiting(channel)?;
             Ok(fd)

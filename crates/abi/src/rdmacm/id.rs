@@ -8,8 +8,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use rnic_nic::QpType;
 use rnic_nic::cm::{self, PortSpace};
+use rnic_nic::{Over, QpType, Unacknowledged};
 
 use super::channel::{self, ChannelObject};
 use super::devices::{self, Membership};
@@ -18,6 +18,7 @@ use super::multicast::Group;
 use super::resolution::Resolution;
 use crate::c::cm::*;
 use crate::c::*;
+use crate::convert::strings::cm_event_name;
 use crate::export::seam::{self, EINVAL, NULL, PARENTS, Refusal, Result, Verb};
 use crate::export::symbols::export;
 use crate::system::fork::{self, Lock};
@@ -90,9 +91,17 @@ pub struct State {
     /// Events that the program took and acknowledged.
     delivered: u64,
     completed: u64,
+    /// Of each kind, those that it took and did not acknowledge.
+    owed: [u32; KINDS],
     /// No event reaches the program any more.
     ending: bool,
 }
+
+/// Kinds of events (`rdma_event_str`).
+const KINDS: usize = 19;
+
+/// The call for events of the connection manager.
+pub const ACK_CM: &str = "rdma_ack_cm_event";
 
 /// Ids by the addresses that programs hold, and by the marks that events carry.
 #[derive(Default)]
@@ -252,31 +261,57 @@ impl IdObject {
         true
     }
 
-    /// Counts an acknowledgement.
-    pub fn acknowledge(&self) {
-        self.state().completed += 1;
+    /// The program gets one of that kind.
+    pub fn owes(&self, kind: u32) {
+        if let Some(owed) = self.state().owed.get_mut(kind as usize) {
+            *owed += 1;
+        }
+    }
+
+    /// Counts an acknowledgement; `kind`: of an event that the program got.
+    pub fn acknowledge(&self, kind: Option<u32>) {
+        let mut state = self.state();
+        state.completed += 1;
+        let owed = kind.and_then(|kind| state.owed.get_mut(kind as usize));
+        if let Some(owed) = owed {
+            *owed = owed.saturating_sub(1);
+        }
+        drop(state);
         self.acknowledged.notify_all();
     }
 
-    /// Waits until so many of the events that the program took are acknowledged.
-    fn wait_for_acks(&self, taken: u64) {
+    /// Waits in that call until so many of the events that the program took are acknowledged.
+    fn wait_for_acks(&self, verb: &'static str, taken: u64) {
+        self.wait_while(verb, |state| {
+            (state.completed < taken).then(|| Unacknowledged {
+                object: format!("the id at {:p}", self.c()),
+                taken,
+                acknowledged: state.completed,
+                events: names(&state.owed),
+                remedy: ACK_CM,
+            })
+        });
+    }
+
+    /// Waits in that call for acknowledgements that are owed to others.
+    pub fn wait_for(&self, verb: &'static str, owed: impl Fn() -> Option<Unacknowledged>) {
+        self.wait_while(verb, |_| owed());
+    }
+
+    fn wait_while(&self, verb: &'static str, owed: impl Fn(&State) -> Option<Unacknowledged>) {
+        let mut waited = false;
         let mut state = self.state();
-        while state.completed < taken {
+        while let Some(owed) = owed(&state) {
+            waited = true;
+            rnic_nic::wait_for_acks(verb, || owed);
             state = self
                 .acknowledged
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    /// Waits for a condition that acknowledgements bring about.
-    pub fn wait_for(&self, done: impl Fn() -> bool) {
-        let mut state = self.state();
-        while !done() {
-            state = self
-                .acknowledged
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        if waited {
+            rnic_nic::wait_over(Over::Done);
         }
     }
 
@@ -323,17 +358,22 @@ impl IdObject {
         if let Some(old) = old.filter(|_| was_sync) {
             old.retire();
         }
-        self.wait_for_acks(taken);
+        self.wait_for_acks("rdma_migrate_id", taken);
         Ok(())
     }
 
     /// Ends it; the program's pointer is not valid any more.
     pub fn destroy(&self) {
+        self.destroy_in("rdma_destroy_id");
+    }
+
+    /// The same on behalf of that call.
+    pub fn destroy_in(&self, verb: &'static str) {
         self.state().ending = true;
         self.nic.destroy();
         self.drop_event();
         let taken = self.state().delivered;
-        self.wait_for_acks(taken);
+        self.wait_for_acks(verb, taken);
         let mut state = self.state();
         let (channel, device) = (state.channel.take(), state.device.take());
         drop(state);
@@ -349,6 +389,16 @@ impl IdObject {
         drop(ids);
         drop(object);
     }
+}
+
+/// Events by name, each with its number if it is several.
+fn names(owed: &[u32; KINDS]) -> String {
+    let owed = owed.iter().zip(0..).filter(|(count, _)| **count > 0);
+    let names = owed.map(|(count, kind)| match count {
+        1 => cm_event_name(kind).to_owned(),
+        count => format!("{count} {}", cm_event_name(kind)),
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Ends the ids on a channel as far as peers can tell; their memory is the program's until it

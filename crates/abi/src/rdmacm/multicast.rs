@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rnic_nic::{Gid, cm};
+use rnic_nic::{Gid, Unacknowledged, cm};
 
 use super::complete::complete;
-use super::id::{self, IdObject};
+use super::id::{self, ACK_CM, IdObject};
 use super::{address, verbs};
 use crate::c::cm::*;
 use crate::c::ibv_gid;
@@ -64,6 +64,18 @@ impl Group {
         state.completed < state.delivered
     }
 
+    /// What was not.
+    fn owed(&self) -> Option<Unacknowledged> {
+        let state = self.state();
+        (state.completed < state.delivered).then(|| Unacknowledged {
+            object: format!("the group {}", self.addr.ip()),
+            taken: state.delivered,
+            acknowledged: state.completed,
+            events: String::new(),
+            remedy: ACK_CM,
+        })
+    }
+
     /// Detaches the queue pair of the id, if it is attached.
     fn detach(&self, id: &IdObject) {
         let attached = self.state().attached.take();
@@ -115,7 +127,7 @@ fn join(id: &IdObject, addr: SocketAddr, send_only: bool, context: *mut c_void) 
         state.groups.retain(|other| !Arc::ptr_eq(other, &group));
         return Err(error.into());
     }
-    complete(id)
+    complete(id, "rdma_join_multicast")
 }
 
 fn leave(id: &IdObject, addr: SocketAddr) -> Result<()> {
@@ -139,7 +151,7 @@ fn leave(id: &IdObject, addr: SocketAddr) -> Result<()> {
         // It is what joining left in the id, where nobody else would acknowledge it.
         id.drop_event();
     }
-    id.wait_for(|| !group.is_owed());
+    id.wait_for("rdma_leave_multicast", || group.owed());
     // A thread that was taking the event meanwhile has attached it.
     group.detach(id);
     Ok(())

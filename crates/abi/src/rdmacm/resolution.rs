@@ -80,7 +80,7 @@ unsafe extern "C" fn resolve_addrinfo(
         let id = id::from_c(id)?;
         // SAFETY: the caller's strings and structure, or NULL.
         unsafe { resolve(&id, node, service, hints.as_ref()) }?;
-        complete(&id)?;
+        complete(&id, "rdma_resolve_addrinfo")?;
         Ok(0)
     })
 }

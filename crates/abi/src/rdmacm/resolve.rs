@@ -34,13 +34,13 @@ pub fn find_peer(
         unsafe { field.write(before) };
         return Err(error.into());
     }
-    complete(id)
+    complete(id, "rdma_resolve_addr")
 }
 
 /// `rdma_resolve_route(3)`.
 pub fn find_route(id: &IdObject, timeout_ms: c_int) -> Result<()> {
     id.nic().resolve_route(timeout(timeout_ms))?;
-    complete(id)
+    complete(id, "rdma_resolve_route")
 }
 
 unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {

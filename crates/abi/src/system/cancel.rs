@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use libc::pollfd;
 
+use rnic_nic::{Over, wait_over};
+
 use crate::export::seam::{self, Result, Verb};
 
 unsafe extern "C-unwind" {
@@ -83,6 +85,7 @@ pub fn useful_event(
             if n < 0 && !goes_on_after_signals() {
                 seam::set_errno(libc::EINTR);
                 seam::keeping_errno(give_up);
+                seam::keeping_errno(|| wait_over(Over::Interrupted));
                 return -1;
             }
         }
@@ -90,14 +93,22 @@ pub fn useful_event(
         // SAFETY: eight bytes of a local variable.
         if unsafe { read(fd, (&raw mut token).cast(), 8) } != 8 {
             seam::keeping_errno(give_up);
+            seam::keeping_errno(ended_in_vain);
             return -1;
         }
+        wait_over(Over::Done);
         match verb.number(|| take().map(c_int::from)) {
             0 => {}
             1 => return 0,
             _ => return -1,
         }
     }
+}
+
+/// errno says how.
+fn ended_in_vain() {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    wait_over(Over::by_errno(errno.unwrap_or(0)));
 }
 
 /// No signal came yet that ends a wait, or may have.

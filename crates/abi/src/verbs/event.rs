@@ -32,7 +32,9 @@ unsafe extern "C-unwind" fn get_async_event(
             }
             // The events of the parent are not a forked child's to take: it waits for those of its
             // own. SAFETY: a context of ours, or NULL.
-            Ok(unsafe { opened(context) }?.nic.async_fd())
+            let nic = &unsafe { opened(context) }?.nic;
+            nic.begin_wait("ibv_get_async_event");
+            Ok(nic.async_fd())
         },
         || {
             // SAFETY: as above; it may not be closed while somebody waits for its events.

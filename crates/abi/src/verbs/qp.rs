@@ -15,7 +15,7 @@ use crate::export::symbols::export;
 use crate::handles::allocator::{Resource, Room, take_housed};
 use crate::handles::context::{ContextObject, nic, pass_async_lock};
 use crate::handles::cq::CqObject;
-use crate::handles::object::{all_acknowledged, from_c, wait_for_acks};
+use crate::handles::object::{ACK_ASYNC, from_c, owed, wait_for_acks};
 use crate::handles::pd::PdObject;
 use crate::handles::qp::{Builder, QpObject};
 use crate::handles::srq::SrqObject;
@@ -377,8 +377,11 @@ pub unsafe fn destroy(qp: *mut ibv_qp) -> Result<()> {
     // gives it up.
     unsafe {
         pass_async_lock((*qp).context)?;
-        wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
-            all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))
+        let (mutex, cond) = (&raw mut (*qp).mutex, &raw mut (*qp).cond);
+        wait_for_acks("ibv_destroy_qp", mutex, cond, || {
+            let name = || format!("QP {:#x}", (*qp).qp_num);
+            let taken = delivered.load(Ordering::Acquire);
+            owed(name, ACK_ASYNC, (*qp).events_completed, taken)
         });
         drop(take_housed::<QpObject>(qp));
     }

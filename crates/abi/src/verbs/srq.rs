@@ -15,7 +15,7 @@ use crate::export::symbols::export;
 use crate::handles::allocator::{Resource, take_housed};
 use crate::handles::context::{ContextObject, pass_async_lock};
 use crate::handles::cq::CqObject;
-use crate::handles::object::{all_acknowledged, from_c, wait_for_acks};
+use crate::handles::object::{ACK_ASYNC, from_c, owed, wait_for_acks};
 use crate::handles::pd::PdObject;
 use crate::handles::srq::SrqObject;
 use crate::handles::xrcd::XrcdObject;
@@ -189,8 +189,11 @@ pub unsafe fn destroy(srq: *mut ibv_srq) -> Result<()> {
     // been free; as all are acknowledged, nobody uses the queue any more: the program gives it up.
     unsafe {
         pass_async_lock((*srq).context)?;
-        wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
-            all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
+        let (mutex, cond) = (&raw mut (*srq).mutex, &raw mut (*srq).cond);
+        wait_for_acks("ibv_destroy_srq", mutex, cond, || {
+            let name = || format!("SRQ {}", object.nic.number());
+            let taken = delivered.load(Ordering::Acquire);
+            owed(name, ACK_ASYNC, (*srq).events_completed, taken)
         });
         drop(take_housed::<SrqObject>(srq));
     }

@@ -94,17 +94,43 @@ pub fn start_ward(command: &mut Command) -> io::Result<Ward> {
     Ok(Ward { child: child? })
 }
 
+/// How a program ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    /// Somebody had asked it to end.
+    pub interrupted: bool,
+}
+
+/// Signals by which people and their tools end programs.
+const ENDS: [i32; 5] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGALRM,
+];
+
 impl Ward {
     /// Waits for its end, passing on signals.
-    pub fn wait(mut self) -> io::Result<ExitStatus> {
+    pub fn wait(mut self) -> io::Result<Ended> {
         let watched = watched_signals();
+        let mut interrupted = false;
+        let ended = |status, interrupted| Ended {
+            status,
+            interrupted,
+        };
         loop {
             child::reap_others(self.child.id());
             if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
+                return Ok(ended(status, interrupted));
             }
+            let received = watched.wait();
+            interrupted |= received
+                .as_ref()
+                .is_some_and(|received| ENDS.contains(&received.signal));
             // The terminal and the kernel tell the whole group themselves.
-            let Some(received) = watched.wait().filter(|received| !received.by_kernel) else {
+            let Some(received) = received.filter(|received| !received.by_kernel) else {
                 continue;
             };
             if received.signal == libc::SIGCHLD {
@@ -114,7 +140,7 @@ impl Ward {
             // end. Only SIGCHLD is taken, so that no other signal is lost.
             SignalSet::of([libc::SIGCHLD]).wait_for(Duration::from_millis(20));
             if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
+                return Ok(ended(status, interrupted));
             }
             signal::send(&self.child, received.signal);
         }

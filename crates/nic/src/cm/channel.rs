@@ -8,6 +8,8 @@ use super::id::Id;
 use crate::driving::Nic;
 use crate::engine::cm_service::Key;
 use crate::error::{Error, Result};
+use crate::observe::waits::{self, Source, Wanted};
+use crate::observe::{Over, wait_over};
 use rnic_sys::EventFd;
 
 const GET: &str = "rdma_get_cm_event";
@@ -47,6 +49,7 @@ impl EventChannel {
                 .map_err(|error| Error::os(VERB, "eventfd", &error))?;
         }
         let fd = Arc::new(fd);
+        waits::know_source(|| Source::Connections(Arc::downgrade(&fd)));
         let key = nic.lock().cm.add_channel(fd.clone());
         Ok(EventChannel {
             shared: Arc::new(ChannelShared { nic, fd, key }),
@@ -73,14 +76,33 @@ impl EventChannel {
     /// # Errors
     /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child.
     pub fn get(&self) -> Result<Event> {
+        self.get_in(GET)
+    }
+
+    /// The same on behalf of that call.
+    ///
+    /// # Errors
+    /// As [`EventChannel::get`].
+    pub fn get_in(&self, verb: &'static str) -> Result<Event> {
         loop {
             self.expect_event()?;
+            self.begin_wait(verb);
             let taken = self.shared.fd.take();
+            wait_over(match &taken {
+                Ok(()) => Over::Done,
+                Err(error) => Over::by_errno(error.raw_os_error().unwrap_or(0)),
+            });
             taken.map_err(|error| Error::os(GET, "event channel", &error))?;
             if let Some(event) = self.event_of_token()? {
                 return Ok(event);
             }
         }
+    }
+
+    /// The calling thread waits for an event of it from now on, in that call, until
+    /// [`wait_over`](crate::wait_over).
+    pub fn begin_wait(&self, verb: &'static str) {
+        waits::begin(verb, || Wanted::CmEvent(self.fd()));
     }
 
     /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he

@@ -1,5 +1,6 @@
 //! The process's NIC: the shards of its engine, and how the application's threads get at them.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -72,7 +73,12 @@ impl Nic {
             let shared = Arc::new(NicShared::of(shards));
             background::start(shared.shards.first())?;
             let noted = Arc::downgrade(&shared);
-            observe::opened(move || noted.upgrade()?.note_counters());
+            let looked = noted.clone();
+            let mut own = Vec::new();
+            observe::opened(
+                move || noted.upgrade()?.note_counters(),
+                move || looked.upgrade()?.look_at_waits(&mut own),
+            );
             Ok(Arc::new(NicHandle { shared }))
         })
         .map(|handle| Nic { handle })
@@ -278,6 +284,32 @@ impl NicShared {
         Some(qps)
     }
 
+    /// For the report: who waits for long, and how what could end it stands. Gives the number of
+    /// such waits; `None` when all is over. `own`: the descriptors of the device for packets.
+    pub(crate) fn look_at_waits(&self, own: &mut Vec<RawFd>) -> Option<usize> {
+        if !self.is_alive() {
+            return None;
+        }
+        // Asked of the engines only when there are more of them.
+        if own.len() != 2 * self.shards.iter().count() {
+            own.clear();
+            self.each_shard(|shard| {
+                let engine = shard.lock();
+                own.extend([engine.link.rx_fd(), engine.link.wake_fd()]);
+            });
+        }
+        let longs = observe::waits::long(own);
+        let count = longs.len();
+        for long in longs {
+            let mut facts = observe::waits::Facts::default();
+            if long.needs_facts() {
+                self.each_shard(|shard| shard.lock().facts_of(&long, &mut facts));
+            }
+            long.tell(&facts);
+        }
+        Some(count)
+    }
+
     /// Looks at all shards, one after the other.
     pub(crate) fn each_shard(&self, mut look: impl FnMut(&Shard)) {
         self.shards.iter().for_each(|shard| look(shard));
@@ -340,6 +372,7 @@ pub fn shutdown() {
             copies.wait();
         }
     }
+    observe::waits::close();
 }
 
 /// The link's counters and the device's drops, if the device is open.

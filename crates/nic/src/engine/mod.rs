@@ -20,6 +20,7 @@ mod receive;
 mod receive_hold;
 mod round;
 mod services;
+mod standing;
 mod tables;
 mod timers;
 mod tx_blocked;

@@ -12,6 +12,8 @@ use crate::device::{DeviceAttr, PortAttr};
 use crate::driving::Nic;
 use crate::error::{Error, Result};
 use crate::objects::import::{Card, Origin};
+use crate::observe::waits::{self, Source, Wanted};
+use crate::observe::{Over, wait_over};
 use crate::queues::{AsyncEvent, AsyncEvents, Owner};
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl Context {
         let events = AsyncEvents::new();
         let events = events.map_err(|error| Error::os("ibv_open_device", "eventfd", &error))?;
         let events = Arc::new(events);
+        waits::know_source(|| Source::Asynchronous(Arc::downgrade(&events)));
         nic.tell_of_the_port(&events);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let card = Card::issue(&nic, id)?;
@@ -169,15 +172,23 @@ impl Context {
     pub fn wait_async_event(&self) -> Result<AsyncEvent> {
         self.shared.nic.check_alive("ibv_get_async_event")?;
         loop {
-            self.shared
-                .owner
-                .events
-                .take_token()
-                .map_err(|error| Error::os("ibv_get_async_event", "async events", &error))?;
+            self.begin_wait("ibv_get_async_event");
+            let taken = self.shared.owner.events.take_token();
+            wait_over(match &taken {
+                Ok(()) => Over::Done,
+                Err(error) => Over::by_errno(error.raw_os_error().unwrap_or(0)),
+            });
+            taken.map_err(|error| Error::os("ibv_get_async_event", "async events", &error))?;
             if let Some(event) = self.next_async_event() {
                 return Ok(event);
             }
         }
+    }
+
+    /// The calling thread waits for an asynchronous event from now on, in that call, until
+    /// [`wait_over`](crate::wait_over).
+    pub fn begin_wait(&self, verb: &'static str) {
+        waits::begin(verb, || Wanted::AsyncEvent);
     }
 
     /// The oldest event, after a token was taken from [`Context::async_fd`].

@@ -10,6 +10,7 @@ use rnic_transport::Completion;
 use crate::driving::Driven;
 use crate::error::{Error, Result};
 use crate::objects::context::{Context, ContextShared};
+use crate::observe;
 use crate::queues::{CqOptions, CqShared, MAX_CQ_PERIOD, Stamp};
 
 pub use channel::{CompChannel, WeakCompChannel};
@@ -61,8 +62,10 @@ impl Cq {
         let owner = &context.shared.owner;
         let shared = CqShared::new(VERB, owner, cqe, channel, cookie, options)?;
         nic.know_cq(&shared.facts);
+        let shared = Arc::new(shared);
+        observe::waits::know_cq(&shared);
         Ok(Cq {
-            shared: Arc::new(shared),
+            shared,
             context: context.shared.clone(),
         })
     }
@@ -70,6 +73,11 @@ impl Cq {
     /// Entries it holds.
     pub fn capacity(&self) -> u32 {
         self.shared.capacity()
+    }
+
+    /// No other of the process has had it.
+    pub fn number(&self) -> u32 {
+        self.shared.facts.number
     }
 
     /// What [`CompChannel::get_event`] gives for this queue.
@@ -106,6 +114,7 @@ impl Cq {
             nic.check_alive("ibv_poll_cq")?;
             let n = self.shared.pop(max, out);
             if n > 0 {
+                self.shared.polled(true);
                 return Ok(n);
             }
         }
@@ -113,13 +122,16 @@ impl Cq {
             self.shared.has_some()
         })?;
         if driven == Driven::QuickPolled {
+            self.shared.polled(false);
             return Ok(0);
         }
         // Before the queue is looked at: others may have the core meanwhile, and take packets in. A
         // program that is told of nothing may turn to the event that came behind them, of a
         // connection that was closed, and destroy the queue pair with its completions.
         nic.spin_or_yield(&self.shared.shards, driven, self.shared.has_some());
-        Ok(self.shared.pop(max, out))
+        let n = self.shared.pop(max, out);
+        self.shared.polled(n > 0);
+        Ok(n)
     }
 
     /// Takes the oldest completion with its stamp, which is zero if the queue was made without;
@@ -134,6 +146,7 @@ impl Cq {
         if self.shared.has_some() {
             nic.check_alive("ibv_start_poll")?;
             if let Some(found) = self.shared.pop_one(false) {
+                self.shared.polled(true);
                 return Ok(Some(found));
             }
         }
@@ -141,11 +154,14 @@ impl Cq {
             self.shared.has_some()
         })?;
         if driven == Driven::QuickPolled {
+            self.shared.polled(false);
             return Ok(None);
         }
         // As in `poll`.
         nic.spin_or_yield(&self.shared.shards, driven, self.shared.has_some());
-        Ok(self.shared.pop_one(false))
+        let found = self.shared.pop_one(false);
+        self.shared.polled(found.is_some());
+        Ok(found)
     }
 
     /// Takes the next completion of a batch that [`Cq::poll_one`] began, without driving the engine

@@ -9,13 +9,15 @@ use rnic_transport::{Counters, Traffic};
 
 use super::drops::DropCounters;
 use super::line::Line;
-use super::{State, append, is_on, lint, settings, state, write};
+use super::{State, append, is_on, lint, settings, state, waits, write};
 use crate::queues::{QpShared, QpState};
 
 /// Between two looks at a few queue pairs; with many it is longer.
 const PERIOD: Duration = Duration::from_millis(400);
 /// Queue pairs that may double the period.
 const FEW: usize = 64;
+/// Long waits that may double the time between two looks.
+const FEW_WAITS: usize = 8;
 
 /// What was written last, so that only news is written.
 #[derive(Debug)]
@@ -108,21 +110,29 @@ pub(crate) fn note_all<'a>(
     }
 }
 
-/// Starts the thread that notes counters now and then, if they are wanted.
-pub(super) fn start_snapshots(note: impl Fn() -> Option<usize> + Send + 'static) {
-    if !wanted() {
-        return;
-    }
+/// Starts the thread that looks at waits now and then, and notes counters if they are wanted.
+pub(super) fn start_snapshots(
+    note: impl Fn() -> Option<usize> + Send + 'static,
+    mut look: impl FnMut() -> Option<usize> + Send + 'static,
+) {
     // Failing to start it costs nothing but what a killed program would have proven.
     let _ = rnic_sys::with_signals_blocked(|| {
         rnic_sys::spawn(c"rnic-report", 256 * 1024, move || {
-            let mut rest = PERIOD;
+            let tick = Duration::from_nanos(waits::TICK);
+            let mut until_note = PERIOD;
             loop {
-                std::thread::sleep(rest);
-                let Some(qps) = note() else {
+                let Some(waits) = look() else {
                     break;
                 };
-                rest = PERIOD * (1 + qps / FEW) as u32;
+                let rest = tick * (1 + waits / FEW_WAITS) as u32;
+                std::thread::sleep(rest);
+                until_note = until_note.saturating_sub(rest);
+                if wanted() && until_note.is_zero() {
+                    let Some(qps) = note() else {
+                        break;
+                    };
+                    until_note = PERIOD * (1 + qps / FEW) as u32;
+                }
             }
         })
     });

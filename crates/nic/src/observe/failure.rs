@@ -289,7 +289,7 @@ impl State {
             .flatten()
     }
 
-    fn peer_as_it_is(&self, qpn: u32) -> &'static str {
+    pub(super) fn peer_as_it_is(&self, qpn: u32) -> &'static str {
         let Some(connection) = self.connections.get(&qpn) else {
             return "unknown";
         };

@@ -75,6 +75,26 @@ impl Line {
         self
     }
 
+    /// A list of objects.
+    pub(crate) fn list<T>(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = T>,
+        mut fill: impl FnMut(&mut Line, T),
+    ) -> &mut Line {
+        self.name(name);
+        self.text.push('[');
+        let mut between = "";
+        for item in items {
+            let mut inner = Line::open();
+            fill(&mut inner, item);
+            let _ = write!(self.text, "{between}{}}}", inner.text);
+            between = ",";
+        }
+        self.text.push(']');
+        self
+    }
+
     /// The line, with its end.
     pub(crate) fn finish(mut self) -> String {
         self.text.push_str("}\n");
@@ -95,11 +115,15 @@ mod tests {
             .object("o", |o| {
                 o.number("i", 1).text("j", "");
             })
-            .object("empty", |_| {});
+            .object("empty", |_| {})
+            .list("l", [1, 2], |l, i| {
+                l.number("i", i);
+            })
+            .list("none", [0; 0], |_, _: i32| {});
         assert_eq!(
             line.finish(),
             "{\"record\":\"x\",\"a\\\"b\":\"c\\\\d\\u000a\u{e9}\",\"n\":18446744073709551615,\"f\":false,\
-             \"o\":{\"i\":1,\"j\":\"\"},\"empty\":{}}\n"
+             \"o\":{\"i\":1,\"j\":\"\"},\"empty\":{},\"l\":[{\"i\":1},{\"i\":2}],\"none\":[]}\n"
         );
     }
 }

@@ -16,6 +16,7 @@ mod failure;
 mod line;
 pub(crate) mod lint;
 mod silent;
+pub(crate) mod waits;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,6 +32,7 @@ pub(crate) use counters::{destroyed, note_all};
 pub use drops::DropCounters;
 pub use failure::refused_verb;
 pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
+pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
 pub(crate) use way::no_answer;
 
 use crate::memory::RegionFacts;
@@ -130,6 +132,7 @@ pub(crate) struct State {
     /// What was dropped of packets to these numbers, and why.
     unheard: BTreeSet<(u32, &'static str)>,
     inquiries: way::Inquiries,
+    waits: waits::Waits,
     findings: lint::Findings,
     snapshots: counters::Snapshots,
 }
@@ -150,6 +153,7 @@ impl State {
             silent: BTreeMap::new(),
             unheard: BTreeSet::new(),
             inquiries: way::Inquiries::new(),
+            waits: waits::Waits::new(),
             findings: lint::Findings::new(),
             snapshots: counters::Snapshots::new(),
         }
@@ -243,8 +247,12 @@ fn append(lines: &str) {
 }
 
 /// The device was opened by this process. `note` notes what was counted so far, and gives the
-/// number of queue pairs; `None` when all is over.
-pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
+/// number of queue pairs; `look` looks at threads that wait, and gives the number of those that
+/// wait for long. `None` when all is over.
+pub(crate) fn opened(
+    note: impl Fn() -> Option<usize> + Send + 'static,
+    look: impl FnMut() -> Option<usize> + Send + 'static,
+) {
     let Some(settings) = settings() else {
         return;
     };
@@ -253,7 +261,7 @@ pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
         let line = state.record("opened");
         write(line);
     }
-    counters::start_snapshots(note);
+    counters::start_snapshots(note, look);
 }
 
 impl State {

@@ -63,6 +63,11 @@ impl ChannelShared {
         !self.queue.lock().is_empty()
     }
 
+    /// Events that nobody has taken.
+    pub(crate) fn untaken(&self) -> usize {
+        self.queue.lock().len()
+    }
+
     /// The application drives the engine while it waits for events of this channel.
     pub(crate) fn is_driven(&self) -> bool {
         self.waits_inside.load(Ordering::Relaxed) > 0

@@ -54,6 +54,8 @@ struct Inner {
     /// `pushed` as the last one entered that is solicited or failed.
     solicited: u64,
     armed: Armed,
+    /// The program has armed it at some time.
+    armed_ever: bool,
     /// The event that fired last and waits in the channel: `pushed` at that time.
     fired: Option<u64>,
     moderation: Moderation,
@@ -95,6 +97,9 @@ pub(crate) struct CqShared {
     pub(crate) channel: Option<Arc<ChannelShared>>,
     /// The program was told by an event to look here, and has not polled since.
     notified: AtomicBool,
+    /// A poll found nothing, or something, since [`CqShared::take_polls`] was called last.
+    found_nothing: AtomicBool,
+    found_some: AtomicBool,
     /// No event of it enters the channel any more. Under the lock of the channel's queue.
     pub(super) detached: AtomicBool,
     pub(crate) owner: Arc<Owner>,
@@ -115,6 +120,19 @@ pub(crate) struct Facts {
     pub(crate) capacity: AtomicU32,
     /// Queue pairs attached (twice if for both directions), and XRC shared receive queues.
     pub(crate) users: AtomicU32,
+}
+
+/// How a completion queue stands, for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// For which completion the next event comes: `next`, `solicited`; `never`: it was never asked
+    /// for; `no longer`: it came, or its queue was detached.
+    pub(crate) armed: &'static str,
+    /// Completions in it, and all that ever entered.
+    pub(crate) waiting: u64,
+    pub(crate) pushed: u64,
+    pub(crate) overrun: bool,
+    pub(crate) moderated: bool,
 }
 
 static NEXT_CQ: AtomicU32 = AtomicU32::new(1);
@@ -276,6 +294,41 @@ impl CqShared {
         notified
     }
 
+    /// A poll has ended. Written only once until somebody asks.
+    #[inline]
+    pub(crate) fn polled(&self, found: bool) {
+        let mark = match found {
+            true => &self.found_some,
+            false => &self.found_nothing,
+        };
+        if !mark.load(Ordering::Relaxed) {
+            mark.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Since the last call, a poll found nothing, or something.
+    pub(crate) fn take_polls(&self) -> (bool, bool) {
+        let take = |mark: &AtomicBool| mark.swap(false, Ordering::Relaxed);
+        (take(&self.found_nothing), take(&self.found_some))
+    }
+
+    /// What it is about, for a report.
+    pub(crate) fn standing(&self) -> Standing {
+        let inner = self.inner.lock();
+        Standing {
+            armed: match inner.armed {
+                Armed::No if inner.armed_ever => "no longer",
+                Armed::No => "never",
+                Armed::Solicited => "solicited",
+                Armed::Next => "next",
+            },
+            waiting: inner.ring.len() as u64,
+            pushed: inner.pushed,
+            overrun: inner.overrun,
+            moderated: inner.moderation.is_on(),
+        }
+    }
+
     /// An armed queue fires for what the program has left in it, too, or not seen: with the
     /// doorbell a card learns how far it has polled, and programs rely on it that arm without a
     /// look (UCX), or take a part of what there is for each event.
@@ -420,6 +473,7 @@ impl CqShared {
                 pushed: 0,
                 solicited: 0,
                 armed: Armed::No,
+                armed_ever: false,
                 fired: None,
                 moderation: Moderation::default(),
                 ignore_overrun: options.ignore_overrun,
@@ -429,6 +483,8 @@ impl CqShared {
             cookie: AtomicU64::new(cookie),
             channel: channel.cloned(),
             notified: AtomicBool::new(false),
+            found_nothing: AtomicBool::new(false),
+            found_some: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             owner: owner.clone(),
             facts,
@@ -447,6 +503,7 @@ impl CqShared {
     /// [`Cq::request_notify`](crate::Cq::request_notify).
     pub(crate) fn arm(self: &Arc<Self>, solicited_only: bool) {
         let mut inner = self.inner.lock();
+        inner.armed_ever = true;
         inner.armed = match (inner.armed, solicited_only) {
             // Asking for less does not take back an earlier request for more
             // (ibv_req_notify_cq(3)).

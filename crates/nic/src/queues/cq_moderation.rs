@@ -28,6 +28,11 @@ pub(super) struct Moderation {
 }
 
 impl Moderation {
+    /// Events may wait for further completions, or for a time.
+    pub(super) fn is_on(&self) -> bool {
+        self.count != 0 && self.period_ns != 0
+    }
+
     /// Changes the limits while completions may be waiting for their event.
     pub(super) fn set(&mut self, count: u16, period_us: u16, now: u64) -> Verdict {
         self.count = count;

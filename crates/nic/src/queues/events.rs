@@ -56,6 +56,11 @@ impl AsyncEvents {
         })
     }
 
+    /// Readable while events wait.
+    pub(crate) fn event(&self) -> &EventFd {
+        &self.fd
+    }
+
     /// The descriptor: one token for each event that waits.
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.fd()

@@ -22,7 +22,7 @@ mod srq;
 
 pub(crate) use channel::{ChannelShared, events_so_far, waiting_for_channels};
 pub use cq::{CqOptions, Stamp};
-pub(crate) use cq::{CqShared, Facts as CqFacts};
+pub(crate) use cq::{CqShared, Facts as CqFacts, Standing as CqStanding};
 pub use cq_moderation::MAX_CQ_PERIOD;
 pub(crate) use cq_tasks::CqTasks;
 pub(crate) use domain::{Domain, Domains, Target};

@@ -33,6 +33,12 @@ impl Signals {
         }
     }
 
+    /// Completions that the queue gives if all of it succeeds, and work requests behind them that
+    /// give none.
+    pub(crate) fn expected(&self) -> (usize, u32) {
+        (self.runs.len(), self.open)
+    }
+
     /// Work requests retired by the next signaled completion.
     pub(crate) fn completed(&mut self) -> u32 {
         self.runs.pop_front().unwrap_or(0)

@@ -9,7 +9,7 @@ use rustix_futex_sync::Mutex;
 
 use super::object::Object;
 use crate::error::{Error, Result};
-use crate::nic::cm;
+use crate::nic::{self, cm};
 use crate::raw::fd;
 use crate::turn::Turn;
 
@@ -188,8 +188,15 @@ impl CmChannel {
     }
 
     fn wait_readable(&self, deadline: Option<Instant>) -> Result<bool> {
-        fd::wait_readable(self.inner.raw.fd(), deadline).map_err(|source| Error::Verb {
-            verb: "rdma_get_cm_event",
+        const VERB: &str = "rdma_get_cm_event";
+        self.inner.raw.begin_wait(VERB);
+        let readable = fd::wait_readable(self.inner.raw.fd(), deadline);
+        nic::wait_over(match readable {
+            Ok(true) => nic::Over::Done,
+            _ => nic::Over::Idle,
+        });
+        readable.map_err(|source| Error::Verb {
+            verb: VERB,
             reason: "cannot wait on the channel".to_owned(),
             source,
         })

@@ -15,13 +15,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rnic_nic::{FaultSpec, XdpSpec};
 
 use crate::platform::failure::{Failure, Result};
-use crate::platform::signals;
+use crate::platform::signals::{self, Ended};
 use environment::Environment;
-use report::{Collector, Wishes};
+use report::{Collector, Watch, Wishes};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -33,12 +34,14 @@ Examples:
   rnic run --faults drop=1%,reorder=5%,seed=42 -- ib_write_bw
   rnic run --pcap trace.pcap -- ./my_program       # then: rnic dissect trace.pcap
   rnic run --stats --lint -- ./my_program          # what moved; what would fail on hardware
+  rnic run --watch 5 -- ./my_program               # if it hangs: what it waits for
   eval \"$(rnic run --print-env)\"                   # every program of this shell gets the NIC
 
 The program and its children see rnic0 instead of the machine's RDMA devices. `rnic devices` lists the GID indices \
 that programs ask for (-g of ibv_rc_pingpong, -x of perftest).
 
-If the program fails, rnic says on standard error which work request failed first, and why. `rnic run` ends with the \
+If the program fails, rnic says on standard error which work request failed first, and why; if it is interrupted \
+while it waits, what it waited for. `rnic run` ends with the \
 program's exit status, or by the same signal; with 127 if there is no such program, 126 if it cannot be run, 2 for \
 arguments that make no sense, 1 if anything else keeps the program from starting.
 
@@ -69,6 +72,10 @@ pub struct Args {
     /// End with warnings about what works here and would fail on hardware
     #[arg(long)]
     pub lint: bool,
+    /// Say while the program still runs what it waits for: every thread that has waited in a call of
+    /// the NIC's for so long, and every completion queue polled in vain, each once
+    #[arg(long, value_name = "SECONDS", value_parser = patience, conflicts_with = "print_env")]
+    pub watch: Option<Duration>,
     /// Report in JSON: one line, the last of standard error (docs/json.md)
     #[arg(long)]
     pub json: bool,
@@ -158,7 +165,7 @@ fn start(args: Args) -> Result<()> {
     let mut command = Command::new(&path);
     command.arg0(program).args(rest).envs(variables);
     signals::keep_signals(&mut command);
-    if wishes.none() {
+    if wishes.none() && args.watch.is_none() {
         for name in [
             rnic_settings::REPORT.name,
             rnic_settings::STATS.name,
@@ -170,7 +177,7 @@ fn start(args: Args) -> Result<()> {
             // The library is in this process, which has to outlive the program.
             let ward = signals::start_ward(&mut command)
                 .map_err(|error| program::not_started(&path, &error))?;
-            signals::end_like(ward.wait()?);
+            signals::end_like(ward.wait()?.status);
         }
         // Returns only if it fails.
         let error = command.exec();
@@ -183,11 +190,17 @@ fn start(args: Args) -> Result<()> {
     collector.prepare(&mut command, wishes);
     let ward =
         signals::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
-    let status = ward.wait()?;
+    let watch = args.watch.map(|after| Watch::start(&collector, after));
+    let Ended {
+        status,
+        interrupted,
+    } = ward.wait()?;
+    drop(watch);
     // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be
     // told, so be it.
     let _ = rnic_nic::cm::send_last_words_of_the_dead();
-    let report = collector.read();
+    let mut report = collector.read();
+    report.interrupted = interrupted;
     drop(collector);
     report::close(
         &report,
@@ -225,6 +238,16 @@ pub fn faults(text: &str, seed: Option<u64>) -> Result<FaultSpec> {
         (a, b) => Some(a.or(b).unwrap_or_else(fresh_seed)),
     };
     Ok(spec)
+}
+
+/// A time in seconds.
+fn patience(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        Ok(_) => Err("it must be more than 0".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Checked here as well: the program would only see that the device cannot be opened.

@@ -8,6 +8,8 @@ use crate::driving::{Waiting, end_wait};
 use crate::engine::{Acks, are_several};
 use crate::error::{Error, Result};
 use crate::objects::context::{Context, ContextShared};
+use crate::observe::waits::{self, Source, Wanted};
+use crate::observe::{Over, wait_over};
 use crate::queues::{ChannelShared, events_so_far, waiting_for_channels};
 
 /// A completion channel (`ibv_create_comp_channel(3)`).
@@ -48,8 +50,10 @@ impl CompChannel {
     pub(crate) fn new(context: &Context) -> Result<CompChannel> {
         let shared = ChannelShared::new()
             .map_err(|error| Error::os("ibv_create_comp_channel", "eventfd", &error))?;
+        let shared = Arc::new(shared);
+        waits::know_source(|| Source::Completions(Arc::downgrade(&shared)));
         Ok(CompChannel {
-            shared: Arc::new(shared),
+            shared,
             context: context.shared.clone(),
         })
     }
@@ -68,10 +72,13 @@ impl CompChannel {
     pub fn get_event(&self) -> Result<u64> {
         loop {
             self.expect_event()?;
-            self.shared
-                .events
-                .take()
-                .map_err(|error| Error::os("ibv_get_cq_event", "completion channel", &error))?;
+            self.begin_wait("ibv_get_cq_event");
+            let taken = self.shared.events.take();
+            wait_over(match &taken {
+                Ok(()) => Over::Done,
+                Err(error) => Over::by_errno(error.raw_os_error().unwrap_or(0)),
+            });
+            taken.map_err(|error| Error::os("ibv_get_cq_event", "completion channel", &error))?;
             if let Some(cookie) = self.event_of_token() {
                 return Ok(cookie);
             }
@@ -101,6 +108,7 @@ impl CompChannel {
                 nic.expect_sleep(&shared.shards);
             }
             end_wait();
+            self.begin_wait("ibv_get_cq_event");
             return Ok(Waiting::SleepOnChannel);
         }
         let over = || shared.has_event();
@@ -109,6 +117,9 @@ impl CompChannel {
         let waiting = nic.wait(&shared.shards, woken, may_drive, Acks::Leave, over);
         if waiting != Waiting::SleepOnChannel {
             shared.waited_inside();
+        }
+        if waiting != Waiting::Over {
+            self.begin_wait("ibv_get_cq_event");
         }
         Ok(waiting)
     }
@@ -173,6 +184,12 @@ impl CompChannel {
         }
         let wait = || nic.wait(shards, woken, true, Acks::UntilWait, over);
         Ok(Some(waiting_for_channels(wait)))
+    }
+
+    /// The calling thread waits for an event of it from now on, in that call, until
+    /// [`wait_over`](crate::wait_over).
+    pub fn begin_wait(&self, verb: &'static str) {
+        waits::begin(verb, || Wanted::CqEvent(Arc::downgrade(&self.shared)));
     }
 
     /// The thread that waited does so no longer.

@@ -171,6 +171,61 @@ fn lint() -> Lint {
     }
 }
 
+fn wait() -> Wait {
+    Wait {
+        process: 1,
+        ns: 2,
+        since: 1,
+        wait: 3,
+        verb: "ibv_get_cq_event".into(),
+        wanted: "cq event".into(),
+        thread: None,
+        over: None,
+        async_events: false,
+        others: false,
+        channels: 1,
+        untaken: 0,
+        cm_channels: 0,
+        cqs: vec![Queue {
+            cq: 1,
+            armed: "next".into(),
+            waiting: 0,
+            completions: 0,
+            overrun: false,
+            moderated: false,
+        }],
+        all_cqs: 1,
+        queue_pairs: vec![Poster {
+            ends: ends(),
+            qp_type: "RC".into(),
+            state: "RTS".into(),
+            sends_here: true,
+            receives_here: true,
+            sends: 0,
+            signaled: 0,
+            unsignaled: 0,
+            receives: 1,
+            srq: None,
+            received: 0,
+            peer_process: None,
+        }],
+        all_queue_pairs: 1,
+        xrc_srqs: 0,
+        ids: vec![Id {
+            standing: "listening".into(),
+            service: None,
+            local: None,
+            peer: None,
+        }],
+        all_ids: 1,
+        object: None,
+        taken: 0,
+        acknowledged: 0,
+        events: None,
+        remedy: None,
+    }
+}
+
 /// Each kind of record, with every field: one that is new does not compile here.
 fn everything() -> Report {
     Report {
@@ -215,6 +270,9 @@ fn everything() -> Report {
             count: 3,
             ..Dropped::default()
         }],
+        waits: vec![wait()],
+        read_at: 9,
+        interrupted: true,
         attempts: vec![attempt()],
         qps: vec![qp()],
         live: HashMap::new(),

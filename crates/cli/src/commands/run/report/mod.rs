@@ -12,6 +12,8 @@ mod refused;
 mod stats;
 mod story;
 mod unanswered;
+mod waits;
+mod watch;
 mod why;
 
 use std::cell::Cell;
@@ -30,9 +32,11 @@ use serde_json::{Value, json};
 
 use super::folders;
 use peers::PREFIX;
+pub use watch::Watch;
+
 use record::{
     Attempt, Connected, Device, Dropped, Failure, Flushed, Left, Lint, Partition, Qp, Record,
-    Refusal, Stopped, Unheard, Verb, Waiting,
+    Refusal, Stopped, Unheard, Verb, Wait, Waiting,
 };
 
 /// What was asked for beside the closing words.
@@ -160,6 +164,12 @@ pub struct Report {
     pub waiting: Vec<Waiting>,
     pub stopped: Vec<Stopped>,
     pub dropped: Vec<Dropped>,
+    /// Waits that go on, or ended as the process did.
+    pub waits: Vec<Wait>,
+    /// When it was read, ns.
+    pub read_at: u64,
+    /// The program was sent a signal that ends programs.
+    pub interrupted: bool,
     pub attempts: Vec<Attempt>,
     /// The last news of each queue pair, in the order of their first.
     pub qps: Vec<Qp>,
@@ -196,6 +206,7 @@ impl Report {
                 _ => {}
             }
         }
+        report.read_at = rnic_sys::now_ns();
         report.finish();
         report
     }
@@ -235,6 +246,7 @@ impl Report {
                     None => self.dropped.push(dropped),
                 }
             }
+            Record::Wait(wait) => self.waits.push(*wait),
             Record::Connection(attempt) => self.attempts.push(*attempt),
             Record::Qp(qp) => self.add_qp(*qp),
             Record::Device(device) => {
@@ -361,6 +373,7 @@ fn document(
         "waiting_for_receives": report.waiting,
         "waiting_for_stopped": report.stopped,
         "dropped_messages": report.dropped,
+        "waits": ended.map_or(Vec::new(), |status| waits::told(report, status)),
         "connections": report.attempts,
         "stats": wishes.stats.then(|| stats::to_json(report)),
         "lint": wishes.lint.then(|| lint::to_json(report)),
@@ -420,3 +433,5 @@ pub fn words(file: File, from: u64, name: &str, faults: bool) -> String {
 mod documented;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waiting;

@@ -23,6 +23,7 @@ pub enum Record {
     Stopped(Stopped),
     Dropped(Dropped),
     Verb(Verb),
+    Wait(Box<Wait>),
     Connection(Box<Attempt>),
     Qp(Box<Qp>),
     Device(Device),
@@ -348,6 +349,111 @@ pub struct Attempt {
     /// Of a request in another partition: its P_Key, and the table of the port.
     pub asked_pkey: Option<u16>,
     pub pkeys: Option<String>,
+}
+
+/// A thread that waits in a call, or a completion queue that is polled in vain, for long.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Wait {
+    pub process: u64,
+    /// When it was looked at last, and when it began.
+    pub ns: u64,
+    pub since: u64,
+    /// No other of the process has it.
+    pub wait: u64,
+    /// The call.
+    pub verb: String,
+    /// `cq event`, `completion`, `cm event`, `async event`, `acks`, or `descriptors` of what brings
+    /// such events.
+    #[serde(rename = "for")]
+    pub wanted: String,
+    /// As the kernel numbers it; none of a queue that is polled.
+    pub thread: Option<u32>,
+    /// How it ended: `done`, `idle`, `interrupted` by a signal, at the `end` of the process.
+    pub over: Option<String>,
+    /// Of `descriptors`: asynchronous events are among them, and others than the NIC's.
+    #[serde(default)]
+    pub async_events: bool,
+    #[serde(default)]
+    pub others: bool,
+    /// Completion channels among what is waited for, and their events that nobody has taken.
+    #[serde(default)]
+    pub channels: u64,
+    #[serde(default)]
+    pub untaken: u64,
+    /// Channels of the connection manager.
+    #[serde(default)]
+    pub cm_channels: u64,
+    /// The completion queues whose completions would end it: some of them.
+    #[serde(default)]
+    pub cqs: Vec<Queue>,
+    #[serde(default)]
+    pub all_cqs: u64,
+    /// What completes into them: some of it.
+    #[serde(default)]
+    pub queue_pairs: Vec<Poster>,
+    #[serde(default)]
+    pub all_queue_pairs: u64,
+    #[serde(default)]
+    pub xrc_srqs: u64,
+    /// The ids of the event channel: some of them.
+    #[serde(default)]
+    pub ids: Vec<Id>,
+    #[serde(default)]
+    pub all_ids: u64,
+    /// Whose events are to be acknowledged, how many it had and how many were.
+    pub object: Option<String>,
+    #[serde(default)]
+    pub taken: u64,
+    #[serde(default)]
+    pub acknowledged: u64,
+    pub events: Option<String>,
+    pub remedy: Option<String>,
+}
+
+/// How a completion queue stands.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Queue {
+    pub cq: u32,
+    /// For the `next` completion or the next `solicited` one; `never`, `no longer`.
+    pub armed: String,
+    /// Completions in it, and all that it ever had.
+    pub waiting: u64,
+    pub completions: u64,
+    pub overrun: bool,
+    pub moderated: bool,
+}
+
+/// How a queue pair stands.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Poster {
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub qp_type: String,
+    pub state: String,
+    /// What of it completes into the queues that are waited for.
+    pub sends_here: bool,
+    pub receives_here: bool,
+    /// Sends that have not ended, and completions that they give if they succeed.
+    pub sends: u64,
+    pub signaled: u64,
+    /// Work requests since the last one that gives one, whether they have ended or not.
+    #[serde(default)]
+    pub unsignaled: u64,
+    pub receives: u64,
+    /// The shared receive queue that these are of.
+    pub srq: Option<u32>,
+    /// Messages that it has taken.
+    pub received: u64,
+    pub peer_process: Option<String>,
+}
+
+/// How an id of the connection manager stands.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Id {
+    pub standing: String,
+    pub service: Option<String>,
+    pub local: Option<String>,
+    pub peer: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]

@@ -10,7 +10,7 @@ use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::refused::{bad_response, of_refusal, refused};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::unanswered::{not_ready, unanswered};
-use super::{Report, cm, drops};
+use super::{Report, cm, drops, waits};
 use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
@@ -32,10 +32,33 @@ fn range(addr: u64, length: u64) -> String {
 pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
     let mut story = of_first(report, program, status, faults)?;
     story.seen.extend(drops::sentences(report));
+    let more = waits::told(report, status)
+        .into_iter()
+        .map(|wait| waits::sentence(report, wait, false));
+    let more: Vec<_> = more.filter(|wait| !story.what.ends_with(wait)).collect();
+    story.seen.extend(more);
     Some(story)
 }
 
+/// What it was interrupted in, if it waited for its own acknowledgement: that is what kept it, not
+/// what had failed before.
 fn of_first(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
+    let failed = of_requests(report, program, status, faults);
+    let waits = waits::told(report, status);
+    match waits.iter().find(|wait| wait.wanted == "acks") {
+        Some(wait) => {
+            let mut story = waits::ended(report, program, status, wait);
+            let requests = !report.failures.is_empty() || !report.refusals.is_empty();
+            story
+                .seen
+                .extend(failed.filter(|_| requests).map(|failed| failed.what));
+            Some(story)
+        }
+        None => failed,
+    }
+}
+
+fn of_requests(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
     let failure = report.failures.first();
     let refusal = report.refusals.first();
     let mut story = match (failure, refusal) {
@@ -91,6 +114,23 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         status.signal(),
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
     );
+    // What nothing can end, whatever the peer does, goes before what the peer could end.
+    let waits = waits::told(report, status);
+    if let [wait] = waits[..]
+        && let mut story = waits::ended(report, program, status, wait)
+        && story.cause.is_some()
+    {
+        let waiting = report.waiting.iter();
+        story.seen.extend(waiting.map(|waiting| {
+            format!(
+                "{} had {} in {}: its peer had no receive posted",
+                qp(&waiting.ends),
+                count(waiting.naks, "RNR NAK"),
+                seconds(waiting.waited_ns)
+            )
+        }));
+        return Some(story);
+    }
     if !status.success()
         && let Some(waiting) = report.waiting.first()
     {
@@ -138,6 +178,9 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         && let Some(attempt) = cm::tell(report)
     {
         return Some(attempt);
+    }
+    if let Some(wait) = waits.first() {
+        return Some(waits::ended(report, program, status, wait));
     }
     if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
         return None;

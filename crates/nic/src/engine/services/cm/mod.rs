@@ -24,7 +24,7 @@ mod slab;
 mod state;
 mod waits;
 
-pub(crate) use entry::{Entry, Facts, Marks, State, TakenEvent, Waiting};
+pub(crate) use entry::{Entry, Facts, Marks, Phase, State, TakenEvent, Waiting};
 pub use event::{ConnEvent, EventKind, EventParam, UdEvent};
 pub(crate) use last_words::LAST_WORDS_NS;
 pub use params::{ConnParam, Ece, IdOption};
@@ -32,6 +32,7 @@ pub use path_record::PathRecord;
 pub(crate) use qp1::Taken;
 pub(crate) use queries::Query;
 pub use rnic_wire::cm::PortSpace;
+pub(crate) use rnic_wire::cm::ServiceId;
 pub use route::Route;
 pub(crate) use slab::Key;
 pub(crate) use state::Cm;

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -87,6 +88,13 @@ impl Cm {
             local: entry.local,
             peer: entry.peer,
         })
+    }
+
+    /// The ids whose events go to the channel with that descriptor.
+    pub(crate) fn ids_on(&self, fd: RawFd) -> impl Iterator<Item = &Entry> {
+        let channel = self.channels.iter().find(|(_, c)| c.fd.fd() == fd);
+        let ids = channel.into_iter().flat_map(|(_, channel)| &channel.ids);
+        ids.filter_map(|key| self.ids.get(*key))
     }
 
     pub(crate) fn add_channel(&mut self, fd: Arc<EventFd>) -> Key {
