@@ -74,6 +74,8 @@ pub struct LinkCounters {
     pub fault_reorders: u64,
     /// Those that were changed, or cut.
     pub fault_corruptions: u64,
+    /// Those that were delayed.
+    pub fault_delays: u64,
 }
 
 impl std::ops::AddAssign for LinkCounters {
@@ -115,6 +117,7 @@ impl std::ops::AddAssign for LinkCounters {
             fault_duplicates,
             fault_reorders,
             fault_corruptions,
+            fault_delays,
         } = other;
         self.tx_packets += tx_packets;
         self.tx_bytes += tx_bytes;
@@ -151,6 +154,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.fault_duplicates += fault_duplicates;
         self.fault_reorders += fault_reorders;
         self.fault_corruptions += fault_corruptions;
+        self.fault_delays += fault_delays;
     }
 }
 

@@ -301,6 +301,7 @@ impl<L: Link> Faults<L> {
         counters.fault_corruptions += u64::from(corrupted);
         counters.fault_duplicates += u64::from(copies > 1);
         counters.fault_reorders += u64::from(reordered);
+        counters.fault_delays += u64::from(spec.delay_ns != 0);
         let left = match corrupted {
             true => Corruption::strike(packet, how).1,
             false => packet.len(),

@@ -198,7 +198,8 @@ impl State {
                 .number("drops", link.fault_drops)
                 .number("duplicates", link.fault_duplicates)
                 .number("reorders", link.fault_reorders)
-                .number("corruptions", link.fault_corruptions);
+                .number("corruptions", link.fault_corruptions)
+                .number("delays", link.fault_delays);
         });
         line
     }

@@ -3,6 +3,7 @@
 
 mod cm;
 mod drops;
+mod injected;
 mod lint;
 mod partitions;
 mod peer;
@@ -31,6 +32,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use super::folders;
+use injected::Injected;
 use peers::PREFIX;
 pub use watch::Watch;
 
@@ -375,6 +377,7 @@ fn document(
         "dropped_messages": report.dropped,
         "waits": ended.map_or(Vec::new(), |status| waits::told(report, status)),
         "connections": report.attempts,
+        "faults": Injected::of_all(report).to_json(),
         "stats": wishes.stats.then(|| stats::to_json(report)),
         "lint": wishes.lint.then(|| lint::to_json(report)),
     })
@@ -406,6 +409,9 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
     }
     if wishes.quiet {
         return;
+    }
+    if faults && let Some(words) = Injected::of_all(report).words() {
+        crate::remark!("rnic: faults: {words}");
     }
     match why::tell(report, program, status, faults) {
         Some(story) => story.print(),

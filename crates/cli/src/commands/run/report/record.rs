@@ -504,6 +504,8 @@ pub struct Device {
     pub ns: u64,
     pub link: BTreeMap<String, u64>,
     pub drops: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub faults: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

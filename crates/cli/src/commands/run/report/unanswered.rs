@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::injected::Injected;
 use super::partitions::{PARTITIONS, partition_of};
 use super::peer::{self, Peer};
 use super::record::{Ends, Failure, Left};
@@ -65,12 +66,23 @@ pub fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut 
         }
         None => {
             if faults {
-                let of_ours = "--faults damages what this side sends";
-                story.candidates.push(of_ours.to_owned());
+                story.candidates.extend(faults_may_be_why(report, failure));
             }
             guess(report, failure, story);
         }
     }
+}
+
+/// What `--faults` did to the packets of this side, and of others of this run, of which the peer may
+/// be one.
+fn faults_may_be_why(report: &Report, failure: &Failure) -> impl Iterator<Item = String> {
+    let own = Injected::of_process(report, failure.process);
+    let all = Injected::of_all(report);
+    let own_words = own.words().filter(|_| own.harmed());
+    let all_words = all.words().filter(|_| all.harmed() && all != own);
+    let own_words = own_words.map(|words| format!("--faults: {words}, of this side"));
+    let all_words = all_words.map(|words| format!("--faults: {words}, of both sides"));
+    own_words.into_iter().chain(all_words)
 }
 
 /// A connection of one queue pair with itself, which is allowed, and seldom meant.
@@ -103,6 +115,13 @@ fn known(report: &Report, failure: &Failure) -> Option<Cause> {
     }
     if let Some(partition) = partition_of(report, failure) {
         return with(partition, PARTITIONS);
+    }
+    let injected = Injected::of_process(report, failure.process);
+    if injected.dropped_all() {
+        return with(
+            "--faults dropped every packet that this side sent".to_owned(),
+            "inject fewer faults (--faults), or none",
+        );
     }
     if let Some(cause) = too_long_for_interface(failure) {
         return with(
