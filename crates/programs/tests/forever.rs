@@ -2,6 +2,7 @@
 //! they are interrupted, and with `--watch` while they still hang. It names as a cause only what
 //! keeps them waiting whatever the peer does.
 
+use rnic_programs::situations::{self, Column, causes};
 use rnic_programs::{Finished, Place, Process, Trial, User, compile};
 use std::time::Duration;
 
@@ -279,14 +280,17 @@ fn a_program_that_waits_for_ever_is_told_for_what() {
         return;
     };
     let gid = place.gid("127.0.0.1").index.to_string();
+    let says = Column::new("forever", situations::ONE_TERMINAL, "forever");
     for case in &CASES {
         let (watched, finished) = interrupt(&place, &[program, &gid, case.name], libc::SIGINT);
         assert!(watched.contains("has "), "{watched}");
         expect(&watched, case);
         let closing = finished.stderr.split("was ended by signal 2").nth(1);
         expect(closing.unwrap_or_default(), case);
+        says.add(case.name, &causes(closing.unwrap_or_default()));
         // Each wait is told once.
         let times = finished.stderr.matches("still waiting").count();
         assert_eq!(times, 1, "{}", finished.stderr);
     }
+    says.check();
 }

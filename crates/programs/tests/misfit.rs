@@ -2,6 +2,7 @@
 //! one user, and on two hosts as far as one side can know. What it cannot know is no cause.
 
 use rnic_programs::each::each;
+use rnic_programs::situations::{self, Column, causes};
 use rnic_programs::{Finished, Place, Process, Trial, User, compile};
 use std::path::Path;
 use std::time::Duration;
@@ -213,6 +214,10 @@ const CASES: [Case; 21] = [
     },
 ];
 
+fn column(name: &'static str) -> Column {
+    Column::new("sides", name, "misfit")
+}
+
 /// All of that stands there; and a cause, or what may be one, but not both.
 #[track_caller]
 fn expect(said: &str, parts: &[&str]) {
@@ -263,6 +268,7 @@ fn in_one_terminal() {
     };
     let program = program.to_str().expect("a path");
     let gid = place.gid("127.0.0.1").index.to_string();
+    let (nic, here) = (column(situations::NIC), column(situations::ONE_TERMINAL));
     each(
         &CASES,
         |case| case.name,
@@ -275,6 +281,8 @@ fn in_one_terminal() {
             );
             let finished = run(&place, "on", &["sh", "-c", &both]).wait(TIME);
             expect(&finished.stderr, case.says);
+            nic.add(case.name, &situations::statuses(&finished.stdout));
+            here.add(case.name, &causes(&finished.stderr));
             assert_eq!(
                 case.says.is_empty(),
                 finished.stderr.is_empty(),
@@ -283,6 +291,8 @@ fn in_one_terminal() {
             );
         },
     );
+    nic.check();
+    here.check();
 }
 
 #[test]
@@ -295,6 +305,8 @@ fn in_two_terminals() {
         return;
     };
     for host_path in ["on", "off"] {
+        let client = column(situations::TWO_TERMINALS);
+        let server = column(situations::PEER);
         each(
             &CASES,
             |case| case.name,
@@ -303,6 +315,8 @@ fn in_two_terminals() {
                 let [here, there] = in_two(&program, case.name, host_path, at, at);
                 expect(&here.stderr, case.says);
                 expect(&there.stderr, case.there);
+                client.add(case.name, &causes(&here.stderr));
+                server.add(case.name, &causes(&there.stderr));
                 assert_eq!(
                     case.says.is_empty(),
                     here.stderr.is_empty(),
@@ -314,6 +328,8 @@ fn in_two_terminals() {
                 }
             },
         );
+        client.check();
+        server.check();
     }
 }
 
@@ -336,6 +352,7 @@ fn on_two_hosts() {
     };
     let (server, client) = ((&left, "10.77.0.1"), (&right.apart(&trial), "10.77.0.2"));
     says_what_nobody_takes(&left);
+    let client_says = column(situations::TWO_HOSTS);
     each(
         &CASES,
         |case| case.name,
@@ -343,6 +360,7 @@ fn on_two_hosts() {
             let [here, there] = in_two(&program, case.name, "on", server, client);
             expect(&here.stderr, case.alone);
             expect(&there.stderr, case.there);
+            client_says.add(case.name, &causes(&here.stderr));
             assert_eq!(
                 case.alone.is_empty(),
                 here.stderr.is_empty(),
@@ -354,6 +372,7 @@ fn on_two_hosts() {
             }
         },
     );
+    client_says.check();
 }
 
 /// A number that no process of this user has is known as such.

@@ -1,6 +1,7 @@
 //! Messages that are lost without a word on the wire, and sides that never fit: `rnic run` says
 //! which, how often and why, over shared memory and over UDP alike.
 
+use rnic_programs::situations::{self, Column, causes};
 use rnic_programs::{Place, Process, Trial, User, compile};
 use std::time::Duration;
 
@@ -109,8 +110,18 @@ fn what_is_lost_silently_is_told() {
     };
     let gid = place.gid("127.0.0.1").index.to_string();
     for host_path in ["on", "off"] {
+        let column = |name| Column::new("silent", name, "silent");
+        let (nic, here) = (column(situations::NIC), column(situations::ONE_TERMINAL));
         for case in &CASES {
             let (printed, said) = run(&place, host_path, &[], &[program, &gid, case.name]);
+            let got = if case.prints[1] == "got 0" {
+                "nothing"
+            } else {
+                "the message"
+            };
+            let statuses = situations::statuses(&printed);
+            nic.add(case.name, &format!("{statuses}; the receiver gets {got}"));
+            here.add(case.name, &causes(&said));
             let lines: Vec<_> = printed.lines().collect();
             assert_eq!(lines, case.prints, "{} {host_path}: {said}", case.name);
             for part in case.says {
@@ -129,6 +140,8 @@ fn what_is_lost_silently_is_told() {
                 assert_eq!(said, "", "{}", case.name);
             }
         }
+        nic.check();
+        here.check();
         // Without a failed call there is a cause all the same.
         let (_, said) = run(&place, host_path, &[], &[program, &gid, "ud-qkey"]);
         assert!(!said.contains("saw no refused call"), "{said}");
