@@ -61,7 +61,8 @@ fn no_answer_yet() {
         &[
             "-> 10.77.0.2:7174 (RDMA_PS_TCP): it was still waiting for an answer",
             "was sent at least once in",
-            "cause: ICMP says that nothing takes UDP port 4791 at 10.77.0.2",
+            "ICMP says that nothing takes UDP port 4791 at 10.77.0.2",
+            "maybe: the host is down, or no process there uses RDMA",
         ],
     );
 }

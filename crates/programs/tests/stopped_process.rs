@@ -90,6 +90,8 @@ fn the_words_name_a_stopped_process() {
     };
     let program = program.as_str();
     for path in ["on", "off"] {
+        // What the first run has noted is not there for the second one.
+        let place = place.apart(&trial);
         let mut waiting = run(&place, path, &[program, &gid, "waits"]);
         let peer: u32 = waiting.wait_for("it to wait", TIME, |text| {
             text.lines()

@@ -201,10 +201,20 @@ pub(crate) struct Silence {
     pub(crate) waited_ns: u64,
 }
 
+/// A peer is asked for a connection. What ICMP says of the way is there once no answer has come.
+#[cold]
+pub(crate) fn asked(attempt: &Attempt) {
+    if let (Some(local), Some(peer)) = (attempt.local, attempt.peer)
+        && !is_here(peer)
+    {
+        error_of(local.ip().into(), peer.ip().into());
+    }
+}
+
 fn record_silence(what: &str, attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
     let ends = attempt.local.zip(attempt.peer);
     let elsewhere = ends.filter(|(_, peer)| !is_here(*peer));
-    let error = elsewhere.and_then(|(local, peer)| error_of(local.ip(), peer.ip()));
+    let error = elsewhere.and_then(|(local, peer)| error_of(local.ip().into(), peer.ip().into()));
     record(what, |line| {
         write_silence(line, attempt, silence, ports);
         if let Some(error) = error {

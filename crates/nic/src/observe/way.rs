@@ -1,8 +1,6 @@
 //! The way to a peer that does not answer, as this host's kernel and ICMP know it. What they say is
 //! asked for apart from the packets of queue pairs, and only once an answer is overdue.
 
-use std::net::IpAddr;
-
 use rnic_link::Address;
 use rnic_link::udp::inquiry::{Inquiry, longest_packet};
 use rnic_link::udp::tx::learned_mtu;
@@ -21,7 +19,7 @@ const PAUSE_NS: u64 = 200_000_000;
 /// What was asked about one way.
 #[derive(Debug)]
 struct Asked {
-    ends: (IpAddr, IpAddr),
+    ends: (Address, Address),
     /// `None`: not even that was possible.
     inquiry: Option<Inquiry>,
     at_ns: u64,
@@ -40,7 +38,9 @@ impl Asked {
     fn ask(&mut self, now_ns: u64) {
         self.at_ns = now_ns;
         if self.inquiry.is_none() {
-            let (local, remote) = self.ends;
+            let (Some(local), Some(remote)) = (self.ends.0.ip(), self.ends.1.ip()) else {
+                return;
+            };
             match Inquiry::open(local, remote) {
                 Ok(inquiry) => self.inquiry = Some(inquiry),
                 Err(error) => return self.note(error.raw_os_error(), now_ns),
@@ -64,8 +64,8 @@ impl Inquiries {
         Inquiries(Vec::new())
     }
 
-    fn ask(&mut self, local: Address, remote: Address, now_ns: u64) -> Option<&Asked> {
-        let ends = (local.ip()?, remote.ip()?);
+    fn ask(&mut self, local: Address, remote: Address, now_ns: u64) -> &Asked {
+        let ends = (local, remote);
         let place = match self.0.iter().position(|asked| asked.ends == ends) {
             Some(place) => place,
             None => {
@@ -88,7 +88,7 @@ impl Inquiries {
             let answer = asked.inquiry.as_ref().and_then(Inquiry::answer);
             asked.note(answer, now_ns);
         }
-        Some(asked)
+        asked
     }
 }
 
@@ -104,10 +104,9 @@ pub(crate) fn no_answer(local: Address, remote: Address) {
 
 /// What the kernel or ICMP says of the way to a peer that has not answered a connection manager; an
 /// errno.
-pub(super) fn error_of(local: IpAddr, remote: IpAddr) -> Option<u32> {
+pub(super) fn error_of(local: Address, remote: Address) -> Option<u32> {
     let mut state = state()?;
-    let (local, remote) = (Address::from(local), Address::from(remote));
-    let asked = state.inquiries.ask(local, remote, rnic_sys::now_ns())?;
+    let asked = state.inquiries.ask(local, remote, rnic_sys::now_ns());
     asked.said.map(|(error, _)| error.unsigned_abs())
 }
 
@@ -122,7 +121,7 @@ impl State {
         let waited_ns = sent.map_or(0, |sent| sent.waited_ns);
         let asked = match is_here(&connection) {
             true => None,
-            false => self.inquiries.ask(local, remote, now_ns),
+            false => Some(self.inquiries.ask(local, remote, now_ns)),
         };
         // What was said of an earlier silence is no news of this one.
         let said = asked.and_then(|asked| asked.said);

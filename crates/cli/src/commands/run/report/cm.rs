@@ -280,13 +280,14 @@ fn unanswered(report: &Report, attempt: &Attempt, story: &mut Story) {
         story.next.push(story::go_on(pid));
         return;
     }
-    if let Some((cause, next)) = attempt
-        .way_errno
-        .and_then(|error| of_way(host(attempt), error))
-    {
-        story.cause = Some(cause);
-        story.next.extend(next);
+    let way = attempt.way_errno;
+    let way = way.and_then(|error| of_way(host(attempt), error));
+    if let (Some((cause, next)), true) = (&way, over) {
+        story.cause = Some(cause.clone());
+        story.next.extend(next.clone());
     } else {
+        // Noted soon after the request, which may have waited much longer.
+        story.seen.extend(way.map(|(said, _)| said));
         let several = match attempt.peer_here {
             Some(true) => {
                 story
@@ -299,7 +300,7 @@ fn unanswered(report: &Report, attempt: &Attempt, story: &mut Story) {
                 ]
             }
             _ => [
-                "the host is down",
+                "the host is down, or no process there uses RDMA",
                 "a firewall blocks UDP port 4791 (there or back)",
                 "the server takes no request from its event channel",
             ],

@@ -176,11 +176,6 @@ fn known(report: &Report, failure: &Failure) -> Option<Cause> {
             "the peer is a queue pair of this very process that is in ERR".to_owned(),
             CONNECT,
         ),
-        "own, not connected" => with(
-            "the peer is a queue pair of this very process that is destroyed, or was never moved to RTR"
-                .to_owned(),
-            CONNECT,
-        ),
         "elsewhere" => of_way(failure.ends.peer.as_deref()?, failure.way_errno?),
         _ => None,
     }
@@ -325,6 +320,10 @@ fn guess(report: &Report, failure: &Failure, story: &mut Story) {
                 candidates.push(lost.to_owned());
             }
         }
+        "own, not connected" => candidates.push(
+            "the peer is a queue pair of this very process that is destroyed, was never moved to RTR, or is of type UD"
+                .to_owned(),
+        ),
         // Its side is known, and fits.
         _ if peer::of(report, failure).connected.is_some() => {
             if candidates.is_empty() {
@@ -348,7 +347,7 @@ fn guess(report: &Report, failure: &Failure, story: &mut Story) {
         }
     }
     story.next.push(match state {
-        "gone" | "alive" | "own" => CONNECT.to_owned(),
+        "gone" | "alive" | "own" | "own, not connected" => CONNECT.to_owned(),
         _ => format!("ping {remote}; tcpdump -ni any udp port 4791 on both hosts"),
     });
 }

@@ -27,6 +27,7 @@ impl Cm {
     pub(crate) fn has_asked(&mut self, key: Key, now: u64) {
         if observe::is_on() {
             self.waits.0.push_back((now.saturating_add(SOON), key));
+            self.note(Some(key), observe::cm::asked);
         }
     }
 

@@ -65,7 +65,7 @@ impl Runs {
         let own = self.0.0.join("own");
         std::fs::write(&own, [CLIENT, failure, ""].join("\n")).unwrap();
         let mut report = Report::read(File::open(&own).unwrap(), 0);
-        report.look_at_others(&[self.0.0.clone()], Some(&own));
+        report.look_at_others(std::slice::from_ref(&self.0.0), Some(&own));
         let status = ExitStatus::from_raw(0x100);
         let story = why::tell(&report, "client", status, false).expect("a failure");
         story.to_string()
