@@ -1,6 +1,6 @@
 /* Programs that wait for ever on any NIC, each for a reason of its own.
  *
- * forever GID-INDEX CASE [HOW]
+ * forever GID-INDEX CASE PORT [HOW]
  *
  * Events that were taken and not acknowledged:
  *   ack-cq, ack-qp, ack-srq, ack-id, ack-ep
@@ -27,7 +27,8 @@
 #include <sys/select.h>
 
 static const char *what;
-static int gid_index;
+static int gid_index, port;
+static const char *service;
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
@@ -153,7 +154,7 @@ static void acks(void)
         destroy(ibv_destroy_srq(srq), "ibv_destroy_srq");
     } else {
         struct rdma_event_channel *events = rdma_create_event_channel();
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7471)};
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
         inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
         if (!events || rdma_create_id(events, &id, NULL, RDMA_PS_TCP) ||
             rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) || rdma_get_cm_event(events, &event))
@@ -229,7 +230,7 @@ static struct rdma_event_channel *listener(void)
 {
     struct rdma_event_channel *events = rdma_create_event_channel();
     struct rdma_cm_id *id;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7471)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
     if (!events || rdma_create_id(events, &id, NULL, RDMA_PS_TCP) || rdma_bind_addr(id, (struct sockaddr *)&address) ||
         rdma_listen(id, 4))
@@ -248,7 +249,7 @@ static void connections(void)
         struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *info;
         struct ibv_qp_init_attr init = {
             .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC};
-        if (rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info) || rdma_create_ep(&id, info, NULL, &init) || rdma_listen(id, 1))
+        if (rdma_getaddrinfo("127.0.0.1", service, &hints, &info) || rdma_create_ep(&id, info, NULL, &init) || rdma_listen(id, 1))
             die("rdma_create_ep");
         say("waits");
         if (rdma_get_request(id, &request))
@@ -337,11 +338,12 @@ static void note(int signal)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3)
-        die("usage: forever GID-INDEX CASE [HOW]");
+    if (argc < 4)
+        die("usage: forever GID-INDEX CASE PORT [HOW]");
     gid_index = atoi(argv[1]);
     what = argv[2];
-    const char *how = argc > 3 ? argv[3] : "";
+    port = atoi(service = argv[3]);
+    const char *how = argc > 4 ? argv[4] : "";
     if (!strcmp(how, "handled")) {
         struct sigaction action = {.sa_handler = note};
         sigaction(SIGINT, &action, NULL);
