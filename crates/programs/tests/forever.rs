@@ -228,7 +228,7 @@ const CASES: [Case; 30] = [
         "fd-listen",
         false,
         &[
-            "1 channel of the connection manager",
+            "the event channel of the connection manager",
             "and nobody asked for a connection meanwhile",
         ],
     ),
