@@ -1,18 +1,42 @@
 /* Programs that wait for ever on any NIC, each for a reason of its own.
  *
- * forever GID-INDEX CASE [HOW]
+ * forever GID-INDEX CASE PORT [HOW]
  *
  * Events that were taken and not acknowledged:
- *   ack-cq, ack-qp, ack-srq, ack-id, ack-ep
+ *   ack-cq          ibv_destroy_cq, after an event of the queue that was not acknowledged
+ *   ack-qp          ibv_destroy_qp, after such an asynchronous event
+ *   ack-srq         ibv_destroy_srq, after such an event of its limit
+ *   ack-id          rdma_destroy_id, after such an event of the id
+ *   ack-ep          rdma_destroy_ep, likewise
  * A thread in ibv_get_cq_event:
- *   never-armed, disarmed, solicited, no-queue
- *   nothing-posted, unsignaled, unreceived, init, message    the queue is armed, and no completion comes
+ *   never-armed     no ibv_req_notify_cq was called, and a completion lies in the queue
+ *   disarmed        one event came, and the queue was not armed again
+ *   solicited       the queue is armed for solicited completions, and the SEND was none
+ *   no-queue        no completion queue was made with that channel
+ *   nothing-posted  the queue is armed, and nothing was posted that completes into it
+ *   unsignaled      the send that ended was not signaled
+ *   unreceived      the send that is under way is not signaled
+ *   init            the receive's queue pair was left in INIT
+ *   message         a receive is posted, and the peer does not send
  * A program that polls in vain:
- *   poll-nothing, poll-other, poll-ex
+ *   poll-nothing    ibv_poll_cq, and nothing was posted
+ *   poll-other      ibv_poll_cq of send_cq, while the receive completes into recv_cq
+ *   poll-ex         ibv_start_poll of a queue that no queue pair completes into
  * The connection manager, and asynchronous events:
- *   listen, request, idle, no-id, async
+ *   listen          rdma_get_cm_event of a listener, and nobody asks
+ *   request         rdma_get_request, and nobody asks
+ *   idle            rdma_get_cm_event, while the only id was asked for nothing
+ *   no-id           rdma_get_cm_event of a channel without ids
+ *   async           ibv_get_async_event, and nothing happens
  * Descriptors that a thread sleeps on outside our calls:
- *   fd-poll, fd-epoll, fd-select, fd-read, fd-timeouts, fd-listen, fd-async, fd-mixed
+ *   fd-poll         poll of a channel whose queue was never armed
+ *   fd-epoll        epoll_wait for a channel whose queue is armed, and nothing was posted
+ *   fd-select       select for a channel whose queue was never armed
+ *   fd-read         read of such a channel's descriptor
+ *   fd-timeouts     poll of such a channel with a timeout, over and over
+ *   fd-listen       poll of the event channel of a listener, and nobody asks
+ *   fd-async        poll of the context's async_fd, and nothing happens
+ *   fd-mixed        epoll_wait for a channel, a listener and a pipe
  *
  * HOW: "handled": a handler that ends no call by itself is there for SIGINT, and the program then ends with 3; "thread":
  * it is another thread that waits, and the main thread waits for its end.
@@ -27,7 +51,8 @@
 #include <sys/select.h>
 
 static const char *what;
-static int gid_index;
+static int gid_index, port;
+static const char *service;
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
@@ -153,7 +178,7 @@ static void acks(void)
         destroy(ibv_destroy_srq(srq), "ibv_destroy_srq");
     } else {
         struct rdma_event_channel *events = rdma_create_event_channel();
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7471)};
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
         inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
         if (!events || rdma_create_id(events, &id, NULL, RDMA_PS_TCP) ||
             rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) || rdma_get_cm_event(events, &event))
@@ -229,7 +254,7 @@ static struct rdma_event_channel *listener(void)
 {
     struct rdma_event_channel *events = rdma_create_event_channel();
     struct rdma_cm_id *id;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7471)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
     if (!events || rdma_create_id(events, &id, NULL, RDMA_PS_TCP) || rdma_bind_addr(id, (struct sockaddr *)&address) ||
         rdma_listen(id, 4))
@@ -248,7 +273,7 @@ static void connections(void)
         struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *info;
         struct ibv_qp_init_attr init = {
             .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC};
-        if (rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info) || rdma_create_ep(&id, info, NULL, &init) || rdma_listen(id, 1))
+        if (rdma_getaddrinfo("127.0.0.1", service, &hints, &info) || rdma_create_ep(&id, info, NULL, &init) || rdma_listen(id, 1))
             die("rdma_create_ep");
         say("waits");
         if (rdma_get_request(id, &request))
@@ -337,11 +362,12 @@ static void note(int signal)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3)
-        die("usage: forever GID-INDEX CASE [HOW]");
+    if (argc < 4)
+        die("usage: forever GID-INDEX CASE PORT [HOW]");
     gid_index = atoi(argv[1]);
     what = argv[2];
-    const char *how = argc > 3 ? argv[3] : "";
+    port = atoi(service = argv[3]);
+    const char *how = argc > 4 ? argv[4] : "";
     if (!strcmp(how, "handled")) {
         struct sigaction action = {.sa_handler = note};
         sigaction(SIGINT, &action, NULL);

@@ -161,15 +161,15 @@ const CASES: [Case; 30] = [
     case(
         "listen",
         false,
-        &[
-            "rdma_get_cm_event",
-            "listens at 127.0.0.1:7471 (RDMA_PS_TCP port 7471), and nobody asked",
-        ],
+        &["rdma_get_cm_event", "(RDMA_PS_TCP port "],
     ),
     case(
         "request",
         false,
-        &["rdma_get_request", "listens at 127.0.0.1:7471"],
+        &[
+            "rdma_get_request",
+            "and nobody asked for a connection meanwhile",
+        ],
     ),
     case(
         "idle",
@@ -229,8 +229,8 @@ const CASES: [Case; 30] = [
         "fd-listen",
         false,
         &[
-            "1 channel of the connection manager",
-            "listens at 127.0.0.1:7471",
+            "the event channel of the connection manager",
+            "and nobody asked for a connection meanwhile",
         ],
     ),
     // Anything of these may be what it waits for.
@@ -239,26 +239,42 @@ const CASES: [Case; 30] = [
         false,
         &[
             "of CQ 2, the event channel of the connection manager and others, which are not the NIC's",
-            "listens at 127.0.0.1:7471",
+            "and nobody asked for a connection meanwhile",
             "CQ 2 is armed",
         ],
     ),
 ];
 
-/// Runs it until it is said that it waits, and ends it by that signal.
-fn interrupt(place: &Place, program: &[&str], signal: i32) -> (String, Finished) {
+/// Cases that run at a time: they do little but wait.
+const AT_A_TIME: usize = 6;
+
+fn start(place: &Place, program: &[&str]) -> Process {
     let mut command = place.command(place.rnic());
     command.args(["run", "--watch", "0.3", "--"]).args(program);
-    let mut run = Process::spawn(command);
-    let watched = run.wait_for_words("what it waits for", TIME, |said| {
-        // Whole stories end with an end of a line; the sentences of one come in one piece.
-        let story = said.split("rnic: still waiting").nth(1)?;
-        story.ends_with('\n').then(|| story.to_owned())
+    Process::spawn(command)
+}
+
+/// Waits until it is said that it waits.
+fn await_watch(run: &mut Process) {
+    run.wait_for_words("that it waits", TIME, |said| {
+        said.contains("rnic: still waiting").then_some(())
     });
-    let pid = i32::try_from(run.pid()).expect("a process number");
-    // SAFETY: kill takes no pointers; the process is a child that was not waited for.
+}
+
+fn send(pid: u32, signal: i32) {
+    let pid = i32::try_from(pid).expect("a process number");
+    // SAFETY: kill takes no pointers; the process was not waited for.
     unsafe { libc::kill(pid, signal) };
-    (watched, run.wait(TIME))
+}
+
+/// What was said while it went on, and at its end.
+fn parts(finished: &Finished) -> (&str, &str) {
+    let end = "rnic: forever ";
+    let (watched, closing) = finished
+        .stderr
+        .split_once(end)
+        .unwrap_or_else(|| panic!("nothing was said\n{}", finished.describe()));
+    (watched, closing)
 }
 
 #[track_caller]
@@ -280,17 +296,74 @@ fn a_program_that_waits_for_ever_is_told_for_what() {
         return;
     };
     let gid = place.gid("127.0.0.1").index.to_string();
+    let ports: Vec<_> = (7471..).take(CASES.len()).map(|p| p.to_string()).collect();
+    let cases: Vec<_> = CASES.iter().zip(&ports).collect();
     let says = Column::new("forever", situations::ONE_TERMINAL, "forever");
-    for case in &CASES {
-        let (watched, finished) = interrupt(&place, &[program, &gid, case.name], libc::SIGINT);
-        assert!(watched.contains("has "), "{watched}");
-        expect(&watched, case);
-        let closing = finished.stderr.split("was ended by signal 2").nth(1);
-        expect(closing.unwrap_or_default(), case);
-        says.add(case.name, &causes(closing.unwrap_or_default()));
-        // Each wait is told once.
-        let times = finished.stderr.matches("still waiting").count();
-        assert_eq!(times, 1, "{}", finished.stderr);
+    for some in cases.chunks(AT_A_TIME) {
+        let run =
+            |(case, port): &(&Case, &String)| start(&place, &[program, &gid, case.name, port]);
+        let runs: Vec<_> = some.iter().map(run).collect();
+        for ((case, _), mut run) in some.iter().zip(runs) {
+            await_watch(&mut run);
+            send(run.pid(), libc::SIGINT);
+            let finished = run.wait(TIME);
+            let (watched, closing) = parts(&finished);
+            assert!(watched.contains(" has "), "{watched}");
+            expect(watched, case);
+            assert!(closing.starts_with("was ended by signal 2; "), "{closing}");
+            expect(closing, case);
+            says.add(case.name, &causes(closing));
+            // Each wait is told once.
+            let times = watched.matches("still waiting").count();
+            assert_eq!(times, 1, "{}: {watched}", case.name);
+        }
+    }
+    says.check();
+}
+
+/// The program is killed, or a handler of its own ends the wait; another thread than the first waits.
+#[test]
+fn however_the_program_ends_it_is_told_what_it_waited_for() {
+    let trial = Trial::start_beside_others("however_the_program_ends");
+    let Some(program) = compile::c_program_with(&trial, "forever", &["-lrdmacm"]) else {
+        return;
+    };
+    let program = program.to_str().expect("a path");
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let gid = place.gid("127.0.0.1").index.to_string();
+    for (how, signal, ends) in [
+        ("handled", libc::SIGINT, "ended with exit status 1; "),
+        ("thread", libc::SIGTERM, "was ended by signal 15; "),
+        ("killed", libc::SIGKILL, "was ended by signal 9; "),
+    ] {
+        for case in ["never-armed", "listen", "async"] {
+            let mut run = start(&place, &[program, &gid, case, "7471", how]);
+            await_watch(&mut run);
+            match how {
+                "killed" => {
+                    let pid = run.wait_for_words("a process", TIME, |said| {
+                        let (_, pid) = said.split_once("forever (pid ")?;
+                        pid.split_once(')')?.0.parse().ok()
+                    });
+                    send(pid, signal);
+                }
+                _ => send(run.pid(), signal),
+            }
+            let finished = run.wait(TIME);
+            let (_, closing) = parts(&finished);
+            assert!(
+                closing.starts_with(ends),
+                "{how} {case}: {}",
+                finished.stderr
+            );
+            assert!(
+                closing.contains(" waited "),
+                "{how} {case}: {}",
+                finished.stderr
+            );
+        }
     }
     says.check();
 }

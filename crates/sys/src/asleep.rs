@@ -217,7 +217,7 @@ mod tests {
         assert!(eventfd_id(fd).is_some());
         assert_eq!(eventfd_id(fd), eventfd_id(copy.raw()));
         assert_ne!(eventfd_id(fd), eventfd_id(other.fd()));
-        assert_eq!(eventfd_id(std::io::stdin().as_raw_fd()), None);
+        assert_eq!(eventfd_id(io::stdin().as_raw_fd()), None);
 
         let poll = move || {
             let _ = crate::poll(&[fd], None);

@@ -9,13 +9,15 @@ use rnic_transport::{Counters, Traffic};
 
 use super::drops::DropCounters;
 use super::line::Line;
-use super::{State, append, is_on, lint, settings, state, waits, write};
+use super::{State, append, is_on, lint, settings, state, write};
 use crate::queues::{QpShared, QpState};
 
 /// Between two looks at a few queue pairs; with many it is longer.
 const PERIOD: Duration = Duration::from_millis(400);
 /// Queue pairs that may double the period.
 const FEW: usize = 64;
+/// Between two looks at waits, ns.
+pub(super) const TICK: u64 = 200_000_000;
 /// Long waits that may double the time between two looks.
 const FEW_WAITS: usize = 8;
 
@@ -118,12 +120,9 @@ pub(super) fn start_snapshots(
     // Failing to start it costs nothing but what a killed program would have proven.
     let _ = rnic_sys::with_signals_blocked(|| {
         rnic_sys::spawn(c"rnic-report", 256 * 1024, move || {
-            let tick = Duration::from_nanos(waits::TICK);
+            let tick = Duration::from_nanos(TICK);
             let mut until_note = PERIOD;
-            loop {
-                let Some(waits) = look() else {
-                    break;
-                };
+            while let Some(waits) = look() {
                 let rest = tick * (1 + waits / FEW_WAITS) as u32;
                 std::thread::sleep(rest);
                 until_note = until_note.saturating_sub(rest);

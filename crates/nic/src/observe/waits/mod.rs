@@ -22,6 +22,7 @@ use std::sync::{Arc, Weak};
 
 use rustix_futex_sync::Mutex;
 
+use super::counters::TICK;
 use super::{State, is_on, state};
 use crate::queues::{ChannelShared, CqShared};
 use place::Place;
@@ -30,8 +31,6 @@ use sleepers::Sleepers;
 pub(crate) use sleepers::Source;
 pub(crate) use tell::{Facts, IdStanding, QpStanding};
 
-/// Between two looks, ns.
-pub(super) const TICK: u64 = 200_000_000;
 /// What lasts so long is recorded, ns.
 const LONG: u64 = 250_000_000;
 /// Who has not polled a queue for so long polls it no more, ns.

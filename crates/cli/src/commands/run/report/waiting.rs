@@ -151,11 +151,11 @@ fn a_cause_is_named_only_if_it_is_certain() {
     };
     let more = Wait {
         all_queue_pairs: 9,
-        ..wait(&[queue("next", 0)], &[idle.clone()])
+        ..wait(&[queue("next", 0)], std::slice::from_ref(&idle))
     };
     let xrc = Wait {
         xrc_srqs: 1,
-        ..wait(&[queue("next", 0)], &[idle.clone()])
+        ..wait(&[queue("next", 0)], std::slice::from_ref(&idle))
     };
     let others = Wait {
         others: true,
