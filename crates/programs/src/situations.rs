@@ -229,22 +229,45 @@ pub fn plain(words: &str) -> String {
         let is_hex = from.starts_with("0x");
         let digits = match is_hex {
             true => 2 + from[2..].bytes().take_while(u8::is_ascii_hexdigit).count(),
-            false => from.bytes().take_while(u8::is_ascii_digit).count(),
+            false => decimal(from),
         };
         let (number, after) = from.split_at(digits);
-        let varies = match is_hex {
-            true => number.len() > 6 && !plain.ends_with("PSN "),
-            false => plain.ends_with("pid ") || after.starts_with(" ms"),
-        };
-        plain.push_str(match (varies, is_hex) {
-            (true, true) => "0x…",
-            (true, false) => "N",
-            (false, _) => number,
-        });
         rest = after;
+        if is_hex {
+            let varies = number.len() > 6 && !plain.ends_with("PSN ");
+            plain.push_str(if varies { "0x…" } else { number });
+        } else if let Some(behind) = UNITS.iter().find_map(|unit| behind_unit(after, unit)) {
+            plain.push_str("N s");
+            rest = behind;
+        } else {
+            let varies = plain.ends_with("pid ") || after.starts_with(" requests came");
+            plain.push_str(if varies { "N" } else { number });
+        }
     }
     plain.push_str(rest);
+    // Through memory a message is one packet.
+    let plain = plain.replace(": 1 request came", ": N requests came");
     plain.replace(" (pid N)", "")
+}
+
+/// Of times: which of them a time has depends on how long it was.
+const UNITS: [&str; 3] = [" us", " ms", " s"];
+
+/// What follows the unit, if it stands there as a word.
+fn behind_unit<'a>(after: &'a str, unit: &str) -> Option<&'a str> {
+    let behind = after.strip_prefix(unit)?;
+    let goes_on = behind.starts_with(|c: char| c.is_ascii_alphanumeric());
+    (!goes_on).then_some(behind)
+}
+
+/// Bytes of the decimal number that the text begins with, its fraction included.
+fn decimal(text: &str) -> usize {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let whole = digits(text);
+    match text[whole..].strip_prefix('.').map(digits) {
+        Some(fraction) if fraction > 0 => whole + 1 + fraction,
+        _ => whole,
+    }
 }
 
 /// What a case of a program in `c/` is, in the words of its source: a line of the first comment has
@@ -312,7 +335,12 @@ mod tests {
         let words = "misfit (pid 8125) sent PSN 0x0003e7 in 793 ms to ::1 QP 0x5f1f22, 16384 bytes";
         assert_eq!(
             plain(words),
-            "misfit sent PSN 0x0003e7 in N ms to ::1 QP 0x…, 16384 bytes"
+            "misfit sent PSN 0x0003e7 in N s to ::1 QP 0x…, 16384 bytes"
+        );
+        assert_eq!(plain("for 1.25 s, 2 sends"), "for N s, 2 sends");
+        assert_eq!(
+            plain("10.0.0.1:7471. 19 requests came"),
+            "10.0.0.1:7471. N requests came"
         );
     }
 
