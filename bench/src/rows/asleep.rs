@@ -234,6 +234,16 @@ fn of_programs() -> Vec<Row> {
             "TCP by UCX",
         ));
     }
+    for (bytes, size) in [(4096, "4 KiB"), (65536, "64 KiB")] {
+        for (reads, what) in [(false, "writes"), (true, "reads")] {
+            rows.push(beside_tcp(
+                format!("ceph-{what}-{bytes}"),
+                format!("Ceph, memstore: rados bench, {what} of {size}, 16 at once"),
+                &Work::Ceph(bytes, reads),
+                false,
+            ));
+        }
+    }
     rows.push(beside_tcp(
         "curl".into(),
         "curl, 64 KiB from a small server, a connection each; over rsockets (librspreload)".into(),
