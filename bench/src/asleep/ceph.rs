@@ -17,7 +17,19 @@ use crate::setting::{Figure, Setting, Unit};
 /// Longer than a cluster takes to start, or than anything here takes.
 const HANG_TIMEOUT: Duration = Duration::from_secs(90);
 /// Of a full run.
-const SECONDS: f64 = 5.0;
+const SECONDS: f64 = 2.0;
+/// What is there to read.
+const OBJECTS: &str = "1000";
+
+/// A load of `rados bench`.
+#[derive(Clone, Debug)]
+pub struct Rados {
+    pub bytes: u32,
+    /// Of what was written before.
+    pub reads: bool,
+    /// Ceph's threads that poll sleep as soon as there is nothing.
+    pub sleeps: bool,
+}
 
 pub fn has(setting: &Setting) -> Result<()> {
     ceph::find(&setting.programs.join("ceph"))
@@ -46,12 +58,13 @@ fn fresh(setting: &Setting) -> Result<Ceph> {
     Ok(cluster.copy(used)?)
 }
 
-pub fn run(setting: &Setting, bytes: u32, reads: bool, over: Over) -> Result<Vec<Figure>> {
+pub fn run(setting: &Setting, load: &Rados, over: Over) -> Result<Vec<Figure>> {
     let Ends(at_server, at_client) = ends(setting, over)?;
     let cluster = fresh(setting)?;
-    let by = match over.is_rdma() {
-        true => Messenger::Rdma,
-        false => Messenger::Sockets,
+    let by = match (over.is_rdma(), load.sleeps) {
+        (false, _) => Messenger::Sockets,
+        (true, false) => Messenger::Rdma,
+        (true, true) => Messenger::RdmaAsleep,
     };
     let server = cluster.serve(over.command(setting, at_server), by);
     let server = Running::start(server, Stdio::null())?;
@@ -60,30 +73,31 @@ pub fn run(setting: &Setting, bytes: u32, reads: bool, over: Over) -> Result<Vec
         command.args(words);
         command
     };
-    let seconds = (SECONDS * setting.effort).ceil().max(2.0) as u32;
-    let seconds = seconds.to_string();
-    let size = bytes.to_string();
-    let writes = rados(&[
-        "bench",
-        &seconds,
-        "write",
-        "-b",
-        &size,
-        "-t",
-        "16",
-        "--no-cleanup",
-    ]);
+    let seconds = (SECONDS * setting.effort).ceil().max(2.0).to_string();
+    let write = |more: &[&str]| -> Command {
+        let size = load.bytes.to_string();
+        let mut command = rados(&["bench", &seconds, "write", "-b", &size, "-t", "16"]);
+        command.args(more);
+        command
+    };
     // It waits until there is an OSD.
     say_within(rados(&["put", "first", "/dev/null"]), HANG_TIMEOUT)?;
+    let work = match load.reads {
+        true => {
+            let some = write(&["--no-cleanup", "--max-objects", OBJECTS]);
+            say_within(some, HANG_TIMEOUT)?;
+            rados(&["bench", &seconds, "rand", "-t", "16"])
+        }
+        // The objects stay: to remove them would be work, too.
+        false => write(&["--no-cleanup"]),
+    };
     // What a client costs that does little.
     let (_, little) = metered_for(&server, rados(&["stat", "first"]), HANG_TIMEOUT)?;
-    let (mut text, mut much) = metered_for(&server, writes, HANG_TIMEOUT)?;
-    let mut made = "Total writes made:";
-    if reads {
-        let reads = rados(&["bench", &seconds, "rand", "-t", "16"]);
-        (text, much) = metered_for(&server, reads, HANG_TIMEOUT)?;
-        made = "Total reads made:";
-    }
+    let (text, much) = metered_for(&server, work, HANG_TIMEOUT)?;
+    let made = match load.reads {
+        true => "Total reads made:",
+        false => "Total writes made:",
+    };
     // As columns.
     let number = |words: &str| -> Result<f64> {
         let (_, rest) = text

@@ -16,6 +16,7 @@ use crate::place::{End, Ends, Wire};
 use crate::setting::{Figure, Setting, Unit, Way};
 use crate::{Error, Result};
 
+pub use ceph::Rados;
 pub use programs::{Mpi, Valkey};
 pub use small::{c_compiler, compiled};
 
@@ -86,8 +87,7 @@ pub enum Work {
     /// ucx_perftest in its mode that sleeps, bytes.
     Ucx(u32),
     Mpi(Mpi),
-    /// `rados bench` on objects of so many bytes in memory; true: reads.
-    Ceph(u32, bool),
+    Ceph(Rados),
     /// curl from tcp_server.c, bytes.
     Curl(u32),
 }
@@ -135,7 +135,7 @@ impl Sleeper {
             Work::Iscsi(blocks, at_once) => programs::iscsi(setting, *blocks, *at_once, self.over),
             Work::Ucx(bytes) => programs::ucx(setting, *bytes, self.over),
             Work::Mpi(mpi) => programs::mpi(setting, mpi, self.over),
-            Work::Ceph(bytes, reads) => ceph::run(setting, *bytes, *reads, self.over),
+            Work::Ceph(load) => ceph::run(setting, load, self.over),
             Work::Curl(bytes) => programs::curl(setting, *bytes, self.over),
         }
     }

@@ -13,8 +13,8 @@ use std::process::Command;
 /// The pool of objects.
 const POOL: &str = "objects";
 
-/// `$1` is the folder of Ceph's programs, `$2` the monitor's address. The monitor's and the OSD's
-/// stores are made, and the pool, over sockets.
+/// `$1` is the folder of Ceph's programs, `$2` the monitor's address, `$3` the id and `$4` the pool.
+/// The monitor's and the OSD's stores are made, and the pool, over sockets.
 const PREPARE: &str = r#"
 set -e
 "$1/monmaptool" --create --fsid "$3" --addv a "[v2:$2]" monmap
@@ -29,27 +29,33 @@ wait $! || true
 
 /// Ends when one of both does.
 const SERVE: &str = r#"
-"$1/ceph-mon" -i a -f --ms-type "$2" &
-"$1/ceph-osd" -i 0 -f --ms-type "$2" &
+programs=$1
+shift
+"$programs/ceph-mon" -i a -f "$@" &
+"$programs/ceph-osd" -i 0 -f "$@" &
 wait -n
 echo "one has ended with status $?" >&2
 exit 1
 "#;
 
-/// How messages go, as Ceph names it.
+/// How messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Messenger {
     /// By sockets.
     Sockets,
-    /// By RDMA, with a TCP connection to agree on queue pairs.
+    /// By RDMA, with a TCP connection to agree on queue pairs. A thread of each process polls, and
+    /// goes on for a millisecond after the last completion.
     Rdma,
+    /// The same, but that thread sleeps as soon as there is nothing.
+    RdmaAsleep,
 }
 
 impl Messenger {
-    fn name(self) -> &'static str {
+    fn arguments(self) -> &'static [&'static str] {
         match self {
-            Messenger::Sockets => "async+posix",
-            Messenger::Rdma => "async+rdma",
+            Messenger::Sockets => &["--ms-type=async+posix"],
+            Messenger::Rdma => &["--ms-type=async+rdma"],
+            Messenger::RdmaAsleep => &["--ms-type=async+rdma", "--ms-async-rdma-polling-us=0"],
         }
     }
 }
@@ -131,7 +137,7 @@ impl Ceph {
         command
             .args(["bash", "-c", SERVE, "serve"])
             .arg(self.root.join("usr/bin"))
-            .arg(by.name());
+            .args(by.arguments());
         command
     }
 
@@ -141,7 +147,8 @@ impl Ceph {
         self.at_home(&mut command);
         command
             .arg(self.root.join("usr/bin/rados"))
-            .args(["--ms-type", by.name(), "--pool", POOL]);
+            .args(by.arguments())
+            .args(["--pool", POOL]);
         command
     }
 
@@ -215,6 +222,8 @@ const SETTINGS: &[&str] = &[
     "osd_crush_update_on_start = false",
     "osd_class_update_on_start = false",
     "mon_allow_pool_size_one = true",
+    // Who waits for the OSD need not wait for seconds.
+    "paxos_propose_interval = 0.05",
     "ms_async_rdma_device_name = rnic0",
     "ms_async_rdma_receive_buffers = 16384",
 ];
