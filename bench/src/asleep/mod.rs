@@ -4,6 +4,7 @@
 //! part of what is measured. "Busy" rows have two endless loops beside them, one for each processor
 //! of the machine that they were made for.
 
+mod ceph;
 mod programs;
 mod small;
 
@@ -15,6 +16,7 @@ use crate::place::{End, Ends, Wire};
 use crate::setting::{Figure, Setting, Unit, Way};
 use crate::{Error, Result};
 
+pub use ceph::Rados;
 pub use programs::{Mpi, Valkey};
 pub use small::{c_compiler, compiled};
 
@@ -85,6 +87,7 @@ pub enum Work {
     /// ucx_perftest in its mode that sleeps, bytes.
     Ucx(u32),
     Mpi(Mpi),
+    Ceph(Rados),
     /// curl from tcp_server.c, bytes.
     Curl(u32),
 }
@@ -108,6 +111,7 @@ impl Sleeper {
             Work::Iscsi(..) => programs::has(setting, "root/usr/sbin/tgtd"),
             Work::Ucx(_) => crate::setting::needs("ucx_perftest", "ucx-utils"),
             Work::Mpi(_) => programs::has_mpi(),
+            Work::Ceph(..) => ceph::has(setting),
             Work::Curl(_) => programs::has_curl(),
         };
         let installed = installed.map_err(|error| error.to_string());
@@ -131,6 +135,7 @@ impl Sleeper {
             Work::Iscsi(blocks, at_once) => programs::iscsi(setting, *blocks, *at_once, self.over),
             Work::Ucx(bytes) => programs::ucx(setting, *bytes, self.over),
             Work::Mpi(mpi) => programs::mpi(setting, mpi, self.over),
+            Work::Ceph(load) => ceph::run(setting, load, self.over),
             Work::Curl(bytes) => programs::curl(setting, *bytes, self.over),
         }
     }
@@ -139,13 +144,14 @@ impl Sleeper {
     pub fn unit(&self) -> Unit {
         match self.work {
             Work::Idle(_) => Unit::Percent,
-            Work::Valkey(_) | Work::Iscsi(..) => Unit::Thousands,
+            Work::Valkey(_) | Work::Iscsi(..) | Work::Ceph(..) => Unit::Thousands,
             _ => Unit::Micros,
         }
     }
 }
 
 /// Names of figures.
+pub const MEAN: &str = "mean";
 pub const P99: &str = "99%";
 pub const MEDIAN: &str = "median";
 /// Of all processes together.

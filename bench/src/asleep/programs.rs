@@ -78,13 +78,18 @@ pub fn has_curl() -> Result<()> {
 
 /// What a client says, and what it and the server cost meanwhile, in seconds.
 fn metered(server: &Running, client: Command) -> Result<(String, f64)> {
+    metered_for(server, client, HANG_TIMEOUT)
+}
+
+/// The same of a client that may take longer.
+pub fn metered_for(server: &Running, client: Command, most: Duration) -> Result<(String, f64)> {
     let meter = Meter::start(server)?;
-    let text = say(client)?;
+    let text = say_within(client, most)?;
     Ok((text, meter.seconds()?))
 }
 
 /// The cost of so many millions.
-fn processor(seconds: f64, count: f64) -> Figure {
+pub fn processor(seconds: f64, count: f64) -> Figure {
     (
         PROCESSOR.into(),
         Unit::Seconds,
@@ -94,8 +99,13 @@ fn processor(seconds: f64, count: f64) -> Figure {
 
 /// What a program prints.
 pub fn say(command: Command) -> Result<String> {
+    say_within(command, HANG_TIMEOUT)
+}
+
+/// The same of one that may take longer.
+pub fn say_within(command: Command, most: Duration) -> Result<String> {
     let mut running = Running::start(command, Stdio::null())?;
-    let output = running.output(Instant::now() + HANG_TIMEOUT)?;
+    let output = running.output(Instant::now() + most)?;
     match output.ok {
         true => Ok(output.stdout),
         false => Err(output.complaint().into()),

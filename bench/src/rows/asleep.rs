@@ -1,7 +1,7 @@
 //! Rows of programs that sleep until there is work, each beside itself over TCP.
 
 use super::{Aim, Contender, Role, Row};
-use crate::asleep::{HOST, LO, Mpi, Over, Sleeper, TCP, Valkey, Work};
+use crate::asleep::{HOST, LO, Mpi, Over, Rados, Sleeper, TCP, Valkey, Work};
 use crate::contender::Program;
 use crate::place::Wire;
 use crate::setting::Way;
@@ -233,6 +233,27 @@ fn of_programs() -> Vec<Row> {
             contenders,
             "TCP by UCX",
         ));
+    }
+    for (bytes, size) in [(4096, "4 KiB"), (65536, "64 KiB")] {
+        for (reads, what) in [(false, "writes"), (true, "reads")] {
+            let work = |sleeps| {
+                Work::Ceph(Rados {
+                    bytes,
+                    reads,
+                    sleeps,
+                })
+            };
+            let mut row = beside_tcp(
+                format!("ceph-{what}-{bytes}"),
+                format!("Ceph, rados bench on memstore, {what} of {size}, 16 at once"),
+                &work(false),
+                false,
+            );
+            let name = "rnic, shared memory, ms_async_rdma_polling_us=0";
+            let asleep = contender(name, Role::Peer, work(true), HOST, false);
+            row.contenders.push(asleep);
+            rows.push(row);
+        }
     }
     rows.push(beside_tcp(
         "curl".into(),

@@ -9,6 +9,7 @@
 //! - [`Process`] is a running program with its output collected; it never outlives its handle.
 //! - [`Pair`] is a server and a client of one program that meet over TCP.
 //! - [`Meeting`] is a server and a client that meet through the connection manager.
+//! - [`ceph`] is a cluster of one monitor and one OSD.
 //! - [`perftest`], [`pingpong`] and [`devices`] read what programs print.
 //!
 //! Everything here panics when a test's expectation does not hold, with the commands and what they
@@ -16,6 +17,7 @@
 //! installed) is not a failure: the [`skip`] module says it in a line that starts with `SKIPPED`,
 //! past the test harness's capture.
 
+pub mod ceph;
 pub mod compile;
 pub mod devices;
 pub mod each;

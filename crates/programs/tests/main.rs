@@ -2,6 +2,7 @@
 //! own, by cargo-nextest.
 
 mod asleep;
+mod ceph;
 mod cm_load;
 mod devices;
 mod errors;
