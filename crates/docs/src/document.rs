@@ -124,6 +124,8 @@ impl Document {
                     });
                 }
                 Event::SoftBreak | Event::HardBreak => prose.push(line, " ", " "),
+                // A line of its own in a cell of a table.
+                Event::InlineHtml(html) if &*html == "<br>" => prose.flush(&mut document.prose),
                 _ => {}
             }
         }

@@ -65,6 +65,10 @@ const READS_THE_SYSTEMS_CLOCK: &[(&str, &str)] = &[
     ("sync/busy.rs", "a process that has the host's registry"),
     ("sync/within.rs", "a lock that may never be free"),
     // What is told to a person.
+    ("observe/connection.rs", "when a queue pair was taken down"),
+    ("observe/waits/mod.rs", "how long a thread has waited"),
+    ("observe/waits/tell.rs", "how long a thread has waited"),
+    ("observe/way.rs", "how long the kernel has not answered"),
     (
         "observe/failure.rs",
         "how long ago a region was deregistered",
