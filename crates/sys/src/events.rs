@@ -13,6 +13,7 @@ use rustix::time::{
 };
 
 use crate::Fd;
+use crate::blame;
 use crate::raw::raw;
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
@@ -23,7 +24,7 @@ impl EventFd {
     /// One without tokens. It blocks.
     pub fn new() -> io::Result<EventFd> {
         let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
-        Ok(EventFd(eventfd(0, flags)?.into()))
+        Ok(EventFd(blame::of("eventfd", eventfd(0, flags))?.into()))
     }
 
     /// The descriptor's number.
@@ -101,9 +102,8 @@ impl TimerFd {
     /// One that is not set.
     pub fn new() -> io::Result<TimerFd> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(TimerFd(
-            timerfd_create(TimerfdClockId::Monotonic, flags)?.into(),
-        ))
+        let made = timerfd_create(TimerfdClockId::Monotonic, flags);
+        Ok(TimerFd(blame::of("timerfd_create", made)?.into()))
     }
 
     /// The descriptor's number.
