@@ -57,7 +57,7 @@ pub use queues::{
 pub use rnic_sys::PerThread;
 pub use sync::within::within;
 
-pub use observe::{MOST_FAILURES, refused_verb};
+pub use observe::{MOST_FAILURES, refused_verb, survived_refusals, was_reached};
 pub use rnic_host::is_stopped;
 pub use rnic_link::{
     Address as PortAddress, FaultSpec, Frame, HostPath, LinkCounters, SimulatedFolder,

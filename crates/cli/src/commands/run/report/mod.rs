@@ -5,7 +5,9 @@ mod cm;
 mod drops;
 mod lint;
 mod partitions;
+mod reached;
 mod record;
+mod refused_verbs;
 mod stats;
 mod story;
 mod unanswered;
@@ -150,6 +152,8 @@ pub struct Report {
     pub partitions: Vec<Partition>,
     pub flushed: Vec<Flushed>,
     pub verbs: Vec<Verb>,
+    /// Which process went on after all that it was refused, and when.
+    survived: Vec<(u64, u64)>,
     pub waiting: Vec<Waiting>,
     pub stopped: Vec<Stopped>,
     pub dropped: Vec<Dropped>,
@@ -199,6 +203,7 @@ impl Report {
                     known.opened = true;
                 }
             }
+            Record::Survived { process, ns } => self.survived.push((process, ns)),
             Record::Failure(failure) => self.failures.push(failure),
             Record::Refusal(refusal) => self.refusals.push(refusal),
             Record::Partition(partition) => self.partitions.push(partition),
@@ -264,6 +269,7 @@ impl Report {
         self.failures.sort_by_key(|failure| failure.ns);
         self.refusals.sort_by_key(|refusal| refusal.ns);
         self.verbs.sort_by_key(|verb| verb.ns);
+        refused_verbs::mark_survived(self);
         self.attempts.sort_by_key(|attempt| attempt.ns);
         for stopped in &mut self.stopped {
             stopped.still = rnic_nic::is_stopped(stopped.peer_pid);
