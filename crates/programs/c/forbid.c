@@ -21,6 +21,7 @@ static const struct {
     {"timerfd_create", SYS_timerfd_create},
     {"eventfd", SYS_eventfd2},
     {"epoll_create1", SYS_epoll_create1},
+    {"socket", SYS_socket},
 };
 
 int main(int argc, char **argv)

@@ -93,8 +93,8 @@ variables! {
         "1: hold nothing back for speed: posts and ACKs leave at once, to debug with";
     /// How access to memory that was unmapped while registered becomes an error.
     GUARDED_MEMORY("RNIC_GUARDED_MEMORY", "handler", |_| guarded_memory().map(drop)):
-        "who notices that memory was unmapped while registered: a `handler` of SIGSEGV",
-        "(default), the `kernel`, at a cost, or nobody (`off`: the program ends there)";
+        "what notices that memory was unmapped while registered: a `handler` of SIGSEGV",
+        "(default), the `kernel`, at a cost, or nothing (`off`: the program ends there)";
     /// Refused verbs are told.
     LOG("RNIC_LOG", "off", anything):
         "1: say in words why a verb was refused";
@@ -208,7 +208,7 @@ pub enum HostPath {
     Off,
 }
 
-/// Who notices that registered memory is gone ([`GUARDED_MEMORY`]).
+/// What notices that registered memory is gone ([`GUARDED_MEMORY`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GuardedMemory {
     /// A handler of SIGSEGV and SIGBUS.
@@ -216,11 +216,11 @@ pub enum GuardedMemory {
     Handler,
     /// The kernel, which copies all of it.
     Kernel,
-    /// Nobody.
+    /// Nothing.
     Off,
 }
 
-/// Says who notices that registered memory is gone.
+/// Says what notices that registered memory is gone.
 ///
 /// # Errors
 /// [`GUARDED_MEMORY`] is set to something else.

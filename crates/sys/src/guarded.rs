@@ -12,63 +12,28 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use libc::{c_int, c_void, siginfo_t, ucontext_t};
+use libc::{c_int, c_void, siginfo_t};
 
 /// Signals that tell of a fault.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// `si_code` of a memory error that nobody has run into yet.
 const BUS_MCEERR_AO: c_int = 5;
 
-#[cfg(target_arch = "x86_64")]
-std::arch::global_asm!(include_str!("guarded/x86_64.s"));
-#[cfg(target_arch = "aarch64")]
-std::arch::global_asm!(include_str!("guarded/aarch64.s"));
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(thread_sanitizer, address_sanitizer))
+))]
+#[path = "guarded/by_hand.rs"]
+mod access;
+/// Sanitizers see no instructions that are written by hand.
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(thread_sanitizer, address_sanitizer))
+)))]
+#[path = "guarded/plain.rs"]
+mod access;
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod by_hand {
-    unsafe extern "C" {
-        pub(super) fn rnic_guarded_copy(to: *mut u8, from: *const u8, len: usize) -> u32;
-        #[cfg(target_arch = "x86_64")]
-        pub(super) fn rnic_guarded_copy_avx(to: *mut u8, from: *const u8, len: usize) -> u32;
-        pub(super) fn rnic_guarded_store_1(to: *mut u8, value: u8) -> u32;
-        pub(super) fn rnic_guarded_store_4(to: *mut u8, value: u32) -> u32;
-        pub(super) fn rnic_guarded_store_8(to: *mut u8, value: u64) -> u32;
-        pub(super) fn rnic_guarded_add(at: *mut u64, add: u64, before: &mut u64) -> u32;
-        pub(super) fn rnic_guarded_swap(
-            at: *mut u64,
-            compare: u64,
-            swap: u64,
-            before: &mut u64,
-        ) -> u32;
-        /// Begin and end of all of these, and where one goes on that met a fault. None is called.
-        pub(super) safe static rnic_guarded_begin: u8;
-        pub(super) safe static rnic_guarded_end: u8;
-        pub(super) safe static rnic_guarded_gone: u8;
-    }
-}
-
-/// Copies `len` bytes, in no particular order. False: some of them were gone; others may be copied.
-///
-/// # Safety
-/// The ranges do not overlap. `[from, from + len)` may be read and `[to, to + len)` be written, or
-/// is not mapped so, and [`watch`] was called. Other threads may access both meanwhile.
-#[inline]
-pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if len >= 128 && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: by contract; the processor has the instructions.
-        return unsafe { by_hand::rnic_guarded_copy_avx(to, from, len) } != 0;
-    }
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    // SAFETY: by contract.
-    return unsafe { by_hand::rnic_guarded_copy(to, from, len) } != 0;
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        // SAFETY: by contract; a fault ends the process.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-        true
-    }
-}
+use access::{NOTICES, leave};
 
 /// A word to be stored at once, after all that was stored before.
 #[derive(Clone, Copy, Debug)]
@@ -81,37 +46,25 @@ pub enum Word {
     Whole(u64),
 }
 
+/// Copies `len` bytes, in no particular order. False: some of them were gone; others may be copied.
+///
+/// # Safety
+/// The ranges do not overlap. `[from, from + len)` may be read and `[to, to + len)` be written, or
+/// is not mapped so, and [`watch`] was called. Other threads may access both meanwhile.
+#[inline]
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> bool {
+    // SAFETY: by contract.
+    unsafe { access::copy(from, to, len) }
+}
+
 /// Stores a word. False: its memory was gone.
 ///
 /// # Safety
 /// The word at `to` is aligned. It may be written, or is not mapped so, and [`watch`] was called.
 #[inline]
 pub unsafe fn store(to: *mut u8, word: Word) -> bool {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     // SAFETY: by contract.
-    unsafe {
-        let stored = match word {
-            Word::Byte(value) => by_hand::rnic_guarded_store_1(to, value),
-            Word::Half(value) => by_hand::rnic_guarded_store_4(to, value),
-            Word::Whole(value) => by_hand::rnic_guarded_store_8(to, value),
-        };
-        stored != 0
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
-        // SAFETY: by contract; a fault ends the process.
-        unsafe {
-            match word {
-                Word::Byte(value) => AtomicU8::from_ptr(to).store(value, Ordering::Release),
-                Word::Half(value) => AtomicU32::from_ptr(to.cast()).store(value, Ordering::Release),
-                Word::Whole(value) => {
-                    AtomicU64::from_ptr(to.cast()).store(value, Ordering::Release);
-                }
-            }
-        }
-        true
-    }
+    unsafe { access::store(to, word) }
 }
 
 /// Adds to a word at once: what it was before; `None`: its memory was gone.
@@ -119,19 +72,8 @@ pub unsafe fn store(to: *mut u8, word: Word) -> bool {
 /// # Safety
 /// As [`store`]'s.
 pub unsafe fn fetch_add(at: *mut u64, add: u64) -> Option<u64> {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    {
-        let mut before = 0;
-        // SAFETY: by contract; `before` is ours.
-        let done = unsafe { by_hand::rnic_guarded_add(at, add, &mut before) } != 0;
-        done.then_some(before)
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    // SAFETY: by contract; a fault ends the process.
-    unsafe {
-        use std::sync::atomic::AtomicU64;
-        Some(AtomicU64::from_ptr(at).fetch_add(add, Ordering::AcqRel))
-    }
+    // SAFETY: by contract.
+    unsafe { access::fetch_add(at, add) }
 }
 
 /// Replaces a word at once if it is `compare`: what it was before; `None`: its memory was gone.
@@ -139,21 +81,8 @@ pub unsafe fn fetch_add(at: *mut u64, add: u64) -> Option<u64> {
 /// # Safety
 /// As [`store`]'s.
 pub unsafe fn compare_swap(at: *mut u64, compare: u64, swap: u64) -> Option<u64> {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    {
-        let mut before = 0;
-        // SAFETY: by contract; `before` is ours.
-        let done = unsafe { by_hand::rnic_guarded_swap(at, compare, swap, &mut before) } != 0;
-        done.then_some(before)
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    // SAFETY: by contract; a fault ends the process.
-    unsafe {
-        use std::sync::atomic::AtomicU64;
-        let cell = AtomicU64::from_ptr(at);
-        let swapped = cell.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire);
-        Some(swapped.unwrap_or_else(|seen| seen))
-    }
+    // SAFETY: by contract.
+    unsafe { access::compare_swap(at, compare, swap) }
 }
 
 /// How often a program may put a handler of its own in front of ours.
@@ -176,7 +105,7 @@ const HANDLERS: [Handler; LEVELS] = [handle::<0>, handle::<1>, handle::<2>, hand
 /// up a handler of its own for SIGSEGV or SIGBUS. Where it has done so before, ours is put in front
 /// of that one, and hands on what is not its own.
 pub fn watch() {
-    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+    if !NOTICES {
         return;
     }
     static TURN: Mutex<()> = Mutex::new(());
@@ -216,40 +145,10 @@ unsafe extern "C" fn handle<const LEVEL: usize>(
 ) {
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     unsafe {
-        if (*info).si_code > 0 && leave_copy(context.cast()) {
+        if (*info).si_code > 0 && leave(context.cast()) {
             return;
         }
         hand_on(LEVEL, signal, info, context);
-    }
-}
-
-/// If a copy met the fault, lets it go on where it returns.
-///
-/// # Safety
-/// `context` is what the kernel passed to the handler.
-unsafe fn leave_copy(context: *mut ucontext_t) -> bool {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    {
-        use by_hand::{rnic_guarded_begin, rnic_guarded_end, rnic_guarded_gone};
-        let begin = &raw const rnic_guarded_begin as usize;
-        let end = &raw const rnic_guarded_end as usize;
-        let gone = &raw const rnic_guarded_gone as usize;
-        // SAFETY: by contract, and nobody else has it now.
-        let mcontext = unsafe { &mut (*context).uc_mcontext };
-        #[cfg(target_arch = "x86_64")]
-        let at = &mut mcontext.gregs[libc::REG_RIP as usize];
-        #[cfg(target_arch = "aarch64")]
-        let at = &mut mcontext.pc;
-        let ours = (begin..end).contains(&(*at as usize));
-        if ours {
-            *at = gone as _;
-        }
-        ours
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        let _ = context;
-        false
     }
 }
 

@@ -12,7 +12,7 @@ pub mod counters;
 pub mod fork;
 pub mod hooks;
 pub mod netlink;
-#[cfg(not(any(test, thread_sanitizer)))]
+#[cfg(not(any(test, thread_sanitizer, address_sanitizer)))]
 mod sanitizers;
 pub mod sysfs;
 #[cfg_attr(

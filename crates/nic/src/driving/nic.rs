@@ -61,6 +61,9 @@ impl Nic {
         fork::guard_forks()?;
         fork::get_or_open(|| {
             if crate::addressing::gid_table::gid_table().is_empty() {
+                // It may be that nobody answers.
+                rnic_sys::interface_addresses()
+                    .map_err(|error| Error::os("ibv_open_device", "getifaddrs", &error))?;
                 return Err(Error::new(
                     "ibv_open_device",
                     libc::ENODEV,
@@ -165,7 +168,7 @@ impl Nic {
         self.first().contexts.add(events);
     }
 
-    /// Who notices that registered memory is gone (`RNIC_GUARDED_MEMORY`).
+    /// What notices that registered memory is gone (`RNIC_GUARDED_MEMORY`).
     pub(crate) fn guarded_memory(&self) -> GuardedMemory {
         self.shared().guarded_memory
     }

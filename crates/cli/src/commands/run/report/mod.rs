@@ -322,6 +322,7 @@ fn document(
         "dropped_messages": report.dropped,
         "connections": report.attempts,
         "stats": wishes.stats.then(|| stats::to_json(report)),
+        "reached": !report.processes.is_empty(),
         "lint": wishes.lint.then(|| lint::to_json(report)),
     })
 }
@@ -353,7 +354,8 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
     if wishes.quiet {
         return;
     }
-    match why::tell(report, program, status, faults) {
+    let failed = why::tell(report, program, status, faults);
+    match failed.or_else(|| reached::tell(report, program, status)) {
         Some(story) => story.print(),
         // What a service may lose is no failure of the program, but often its reason.
         None => {

@@ -1,5 +1,6 @@
 //! Runs in which nobody has called the library.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use super::Report;
@@ -8,7 +9,12 @@ use super::story::Story;
 /// What is said of a run that failed without a call of the library. It may be that it has nothing
 /// to do with RDMA, so nothing here is called the cause.
 pub fn tell(report: &Report, program: &str, status: ExitStatus) -> Option<Story> {
-    if !report.processes.is_empty() || status.success() || report.of_a_part {
+    // Ended from outside: somebody knows why.
+    let stopped = matches!(
+        status.signal(),
+        Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
+    );
+    if !report.processes.is_empty() || status.success() || stopped {
         return None;
     }
     Some(Story {
@@ -30,8 +36,6 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus) -> Option<Story>
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
     use super::*;
 
     /// Promise: only a run that failed, and that nobody in it called the library, is told so.

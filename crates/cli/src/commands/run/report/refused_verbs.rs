@@ -28,7 +28,10 @@ fn errno(verb: &Verb) -> String {
 
 /// Tells the last refusal that the program did not survive; false: there is none.
 pub fn tell_last(report: &Report, story: &mut Story) -> bool {
-    let Some(verb) = report.verbs.iter().rfind(|verb| !verb.survived) else {
+    let mut fatal = report.verbs.iter().filter(|verb| !verb.survived);
+    // What a device lacks is asked for in passing, if there is anything else.
+    let telling = fatal.clone().rfind(|verb| verb.errno != libc::EOPNOTSUPP);
+    let Some(verb) = telling.or_else(|| fatal.next_back()) else {
         return false;
     };
     story.seen.push(format!(

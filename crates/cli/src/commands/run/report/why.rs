@@ -9,7 +9,7 @@ use rnic_nic as nic;
 use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::unanswered::{not_ready, unanswered};
-use super::{Report, cm, drops, reached, refused_verbs};
+use super::{Report, cm, drops, refused_verbs};
 use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
@@ -134,11 +134,8 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
     {
         return Some(attempt);
     }
-    if status.success() || stopped {
+    if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
         return None;
-    }
-    if !report.processes.iter().any(|p| p.opened) {
-        return reached::tell(report, program, status);
     }
     let mut story = Story {
         what: format!(
