@@ -104,6 +104,7 @@ enum Sub {
 }
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -73,6 +73,7 @@ fn part(text: &str) -> Result<(usize, usize), String> {
 }
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     let args = Args::parse();
     if args.second {
         return beside::serve(&args.job);

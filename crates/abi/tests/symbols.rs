@@ -373,8 +373,11 @@ fn nothing_else_is_exported() {
     }
 }
 
-/// libc functions that the library interposes, unversioned on purpose.
+/// libc functions that the library interposes, unversioned on purpose, and those that the run-time
+/// libraries of sanitizers look for.
 const HOOKS: &[&str] = &[
+    "__asan_default_options",
+    "__tsan_default_suppressions",
     "open",
     "open64",
     "__open_2",

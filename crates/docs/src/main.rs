@@ -11,6 +11,7 @@ use rnic_docs::wrap::wrap;
 use rnic_docs::{Repository, check};
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let result = match words.split_first() {
         Some((first, documents)) if first == "--wrap" => wrap_all(documents).map(|()| true),

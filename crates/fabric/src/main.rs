@@ -70,6 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     let done = match Args::parse().command {
         Command::Soak {
             connections,

@@ -3,6 +3,7 @@
 mod calls;
 mod connections;
 mod oracle;
+mod pipe;
 mod policies;
 mod script;
 mod shrink;

@@ -39,7 +39,7 @@ pub use port::{Frame, Port, SimulatedFolder, SimulatedPort, SimulatedPortConfig,
 pub use rnic_settings::{Gso, HostPath};
 pub use roce::{LinkConfig, Look, QuickPoll, RoceLink};
 pub use shm::by_reference::{ByReference, MOST_BY_REFERENCE, MOST_PIECES};
-pub use shm::by_value::{ByValue, MOST_BY_VALUE, Vacant};
+pub use shm::by_value::{ByValue, MOST_BY_VALUE, Uncopied, Vacant};
 pub use shm::cma::{CmaWindow, Whole, tail_of};
 pub use shm::detached::Detached;
 pub use shm::grants::{Grant, GrantName, Request};

@@ -76,7 +76,8 @@ fn take(link: &mut RoceLink, qpn: u32, next: &mut u32, now: u64) -> usize {
             assert_eq!(bytes.len(), 28, "the headers");
             bytes.resize(28 + payload.len(), 0);
             // SAFETY: it is as long.
-            assert!(unsafe { payload.copy_to(0, bytes[28..].as_mut_ptr(), payload.len()) });
+            let copied = unsafe { payload.copy_to(0, bytes[28..].as_mut_ptr(), payload.len()) };
+            assert!(copied.is_ok());
         }
         assert_eq!(read_packet(&bytes, qpn), Some(*next));
         *next += 1;

@@ -39,7 +39,8 @@ impl Error {
     /// A system call failed.
     pub(crate) fn os(verb: &'static str, what: &'static str, source: &std::io::Error) -> Error {
         let errno = source.raw_os_error().unwrap_or(libc::EIO);
-        Error::new(verb, errno, format!("{what}: {source}"))
+        let call = rnic_sys::failed_call(source).unwrap_or(what);
+        Error::new(verb, errno, format!("{call}: {source}"))
     }
 
     /// The errno of the C verb.

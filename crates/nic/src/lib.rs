@@ -57,7 +57,10 @@ pub use queues::{
 pub use rnic_sys::PerThread;
 pub use sync::within::within;
 
-pub use observe::{MOST_FAILURES, Over, Unacknowledged, refused_verb, wait_for_acks, wait_over};
+pub use observe::{
+    MOST_FAILURES, Over, Unacknowledged, refused_verb, survived_refusals, wait_for_acks, wait_over,
+    was_reached,
+};
 pub use rnic_host::is_stopped;
 pub use rnic_link::{
     Address as PortAddress, FaultSpec, Frame, HostPath, LinkCounters, SimulatedFolder,

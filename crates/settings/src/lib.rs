@@ -91,9 +91,10 @@ variables! {
     /// Nothing is held back for speed.
     STRICT("RNIC_STRICT", "off", anything):
         "1: hold nothing back for speed: posts and ACKs leave at once, to debug with";
-    /// Access to user memory goes through the kernel.
-    GUARDED_MEMORY("RNIC_GUARDED_MEMORY", "off", anything):
-        "1: access to memory that was unmapped while registered is an error, no crash";
+    /// How access to memory that was unmapped while registered becomes an error.
+    GUARDED_MEMORY("RNIC_GUARDED_MEMORY", "handler", |_| guarded_memory().map(drop)):
+        "what notices that memory was unmapped while registered: a `handler` of SIGSEGV",
+        "(default), the `kernel`, at a cost, or nothing (`off`: the program ends there)";
     /// Refused verbs are told.
     LOG("RNIC_LOG", "off", anything):
         "1: say in words why a verb was refused";
@@ -205,6 +206,34 @@ pub enum HostPath {
     Rings,
     /// UDP, as between hosts.
     Off,
+}
+
+/// What notices that registered memory is gone ([`GUARDED_MEMORY`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuardedMemory {
+    /// A handler of SIGSEGV and SIGBUS.
+    #[default]
+    Handler,
+    /// The kernel, which copies all of it.
+    Kernel,
+    /// Nothing.
+    Off,
+}
+
+/// Says what notices that registered memory is gone.
+///
+/// # Errors
+/// [`GUARDED_MEMORY`] is set to something else.
+pub fn guarded_memory() -> Result<GuardedMemory, Invalid> {
+    use GuardedMemory::{Handler, Kernel, Off};
+    GUARDED_MEMORY.one_of(&[
+        ("handler", Handler),
+        ("kernel", Kernel),
+        ("1", Kernel),
+        ("on", Kernel),
+        ("off", Off),
+        ("0", Off),
+    ])
 }
 
 /// Says how processes of one host reach each other.

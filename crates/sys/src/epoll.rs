@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use crate::Fd;
+use crate::{Fd, blame};
 
 /// A set of descriptors, readable as one when one of them is (epoll(7)).
 #[derive(Debug)]
@@ -22,7 +22,8 @@ impl AsFd for FdSet {
 impl FdSet {
     /// An empty one.
     pub fn new() -> io::Result<FdSet> {
-        Ok(FdSet(epoll::create(CreateFlags::CLOEXEC)?.into()))
+        let made = epoll::create(CreateFlags::CLOEXEC);
+        Ok(FdSet(blame::of("epoll_create1", made)?.into()))
     }
 
     /// The descriptor of the set.

@@ -14,6 +14,7 @@ use rustix::time::{
 };
 
 use crate::Fd;
+use crate::blame;
 use crate::raw::raw;
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
@@ -29,7 +30,7 @@ impl EventFd {
     pub fn new() -> io::Result<EventFd> {
         let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
         Ok(EventFd {
-            fd: eventfd(0, flags)?.into(),
+            fd: blame::of("eventfd", eventfd(0, flags))?.into(),
             added: AtomicU64::new(0),
         })
     }
@@ -115,9 +116,8 @@ impl TimerFd {
     /// One that is not set.
     pub fn new() -> io::Result<TimerFd> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(TimerFd(
-            timerfd_create(TimerfdClockId::Monotonic, flags)?.into(),
-        ))
+        let made = timerfd_create(TimerfdClockId::Monotonic, flags);
+        Ok(TimerFd(blame::of("timerfd_create", made)?.into()))
     }
 
     /// The descriptor's number.

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use rustix::fs::{self, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
-use crate::Fd;
 use crate::raw::raw;
+use crate::{Fd, blame};
 
 fn or_here(dir: Option<&Fd>) -> BorrowedFd<'_> {
     dir.map_or(CWD, AsFd::as_fd)
@@ -27,7 +28,8 @@ pub fn open_at_following(path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
 
 fn open(dir: BorrowedFd<'_>, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
     let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
-    Ok(fs::openat(dir, path, flags, Mode::from_raw_mode(mode))?.into())
+    let opened = fs::openat(dir, path, flags, Mode::from_raw_mode(mode));
+    Ok(blame::of("openat", opened)?.into())
 }
 
 /// mkdirat(2).
@@ -99,9 +101,14 @@ pub fn touch_at(dir: &Fd, name: &str) {
     let _ = fs::utimensat(dir, name, &NOW, AtFlags::empty());
 }
 
-/// ftruncate(2).
+/// ftruncate(2). Above the limit of a file's size (`ulimit -f`) an error, and not the signal that
+/// ends the process.
 pub fn truncate(fd: &Fd, len: u64) -> io::Result<()> {
-    Ok(fs::ftruncate(fd, len)?)
+    let done = match getrlimit(Resource::Fsize).current {
+        Some(most) if most < len => Err(Errno::FBIG),
+        _ => fs::ftruncate(fd, len),
+    };
+    blame::of("ftruncate", done)
 }
 
 /// Where the next bytes lie that are not a hole, from `offset` on (lseek SEEK_DATA; it moves the

@@ -142,7 +142,7 @@ fn all_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` receives a list that is freed below.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Err(io::Error::last_os_error());
+        return crate::blame::of("getifaddrs", Err(io::Error::last_os_error()));
     }
     let mut found = Vec::new();
     let mut mac = None;

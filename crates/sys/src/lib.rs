@@ -20,6 +20,7 @@ use raw::raw;
 
 mod asleep;
 mod barrier;
+mod blame;
 pub mod child;
 mod clock;
 mod control;
@@ -28,6 +29,7 @@ mod epoll;
 mod events;
 mod file;
 mod futex;
+pub mod guarded;
 mod interface;
 mod memory;
 mod netlink;
@@ -46,6 +48,7 @@ mod unix;
 mod xdp;
 pub use asleep::*;
 pub use barrier::*;
+pub use blame::failed_call;
 pub use clock::*;
 pub use datagram::*;
 pub use epoll::*;
@@ -233,12 +236,13 @@ pub fn socket(family: i32, kind: i32) -> io::Result<Fd> {
     let family = AddressFamily::from_raw(family as u16);
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let kind = SocketType::from_raw(kind as u32);
-    Ok(net::socket_with(family, kind, flags, None)?.into())
+    let made = net::socket_with(family, kind, flags, None);
+    Ok(blame::of("socket", made)?.into())
 }
 
 /// bind(2).
 pub fn bind(fd: &Fd, addr: &Addr) -> io::Result<()> {
-    Ok(net::bind(fd, addr)?)
+    blame::of("bind", net::bind(fd, addr))
 }
 
 /// connect(2).
@@ -339,11 +343,15 @@ fn attach_program(fd: &Fd, option: i32, program: &[BpfInsn]) -> io::Result<()> {
     #[repr(C)]
     struct Fprog {
         len: u16,
+        // Said, so that no uninitialised bytes go to the kernel.
+        padding: [u8; 6],
         filter: *const BpfInsn,
     }
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    const { assert!(size_of::<Fprog>() == 16) };
     let fprog = Fprog {
         len,
+        padding: [0; 6],
         filter: program.as_ptr(),
     };
     // SAFETY: `fprog` has the layout of `struct sock_fprog`, and points at `len` instructions that

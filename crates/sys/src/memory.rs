@@ -5,6 +5,7 @@ use std::io;
 use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
 
 use crate::Fd;
+use crate::blame;
 
 /// `f_type` of memory files (statfs(2)).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -14,13 +15,13 @@ pub fn memory_file(len: usize) -> io::Result<Fd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let create = |flags| fs::memfd_create(c"rnic", flags);
     // Some systems insist on the first (vm.memfd_noexec), older ones do not know it.
-    let fd: Fd = create(flags | MemfdFlags::NOEXEC_SEAL)
-        .or_else(|_| create(flags))?
-        .into();
-    fs::ftruncate(&fd, len as u64)?;
+    let made = create(flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| create(flags));
+    let fd: Fd = blame::of("memfd_create", made)?.into();
+    crate::truncate(&fd, len as u64)?;
     // So that it is there: where memory is not overcommitted (vm.overcommit_memory), a hole that
     // cannot be filled is SIGBUS.
-    fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
+    let filled = fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64);
+    blame::of("fallocate", filled)?;
     fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::Fd;
+use crate::{Fd, guarded};
 
 /// A mapping of a memory file.
 #[derive(Debug)]
@@ -140,38 +140,39 @@ impl Segment {
     }
 
     /// [`Segment::write`] of bytes that the application may change at the same time, so that no
-    /// reference to them may be made.
+    /// reference to them may be made. False: their memory is gone ([`guarded`]).
     ///
     /// # Safety
-    /// `[from, from + len)` is memory that may be read, and no part of this mapping.
+    /// `[from, from + len)` is memory for [`guarded::copy`] to read, and no part of this mapping.
     #[inline]
-    pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
+    pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) -> bool {
         let to = self.bytes(at, len);
-        // SAFETY: `from` may be read, by the caller's word, and is none of this mapping; `to` has
-        // room for as many bytes. Should the other process write there at the same time, the bytes
-        // are arbitrary, for it alone to read.
-        unsafe { copy(from, to, len) };
+        // SAFETY: `from` is what the caller says, and none of this mapping; `to` has room for as
+        // many bytes. Should the other process write there at the same time, the bytes are
+        // arbitrary, for it alone to read.
+        unsafe { guarded::copy(from, to, len) }
     }
 
     /// Copies bytes out of it.
     #[inline]
     pub fn read(&self, at: usize, to: &mut [u8]) {
-        // SAFETY: `to` is ours to write.
-        unsafe { self.read_to(at, to.as_mut_ptr(), to.len()) };
+        let from = self.bytes(at, to.len());
+        // SAFETY: `to` is ours to write, and none of this mapping; as many bytes are at `from`.
+        // Should the other process write there at the same time, the bytes are arbitrary, and any
+        // bytes are a value of `u8`.
+        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
     }
 
     /// [`Segment::read`] to memory that the application may use at the same time, so that no
-    /// reference to it may be made.
+    /// reference to it may be made. False: that memory is gone ([`guarded`]).
     ///
     /// # Safety
-    /// `[to, to + len)` is memory that may be written, and no part of this mapping.
+    /// `[to, to + len)` is memory for [`guarded::copy`] to write, and no part of this mapping.
     #[inline]
-    pub unsafe fn read_to(&self, at: usize, to: *mut u8, len: usize) {
+    pub unsafe fn read_to(&self, at: usize, to: *mut u8, len: usize) -> bool {
         let from = self.bytes(at, len);
-        // SAFETY: `to` may be written, by the caller's word, and is none of this mapping; as many
-        // bytes are at `from`. Should the other process write there at the same time, the bytes are
-        // arbitrary, and any bytes are a value of `u8`.
-        unsafe { copy(from, to, len) };
+        // SAFETY: `to` is what the caller says, and the rest as in `read`.
+        unsafe { guarded::copy(from, to, len) }
     }
 }
 

@@ -8,6 +8,24 @@ pub fn set_default(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
+/// The process ends quietly when it prints into a pipe that nobody reads (`| head`), as programs in
+/// C do. The standard library's macros would panic.
+pub fn end_on_broken_pipe() {
+    set_default(libc::SIGPIPE);
+}
+
+/// Without the signal that ends a process which writes behind the limit of a file's size (`ulimit
+/// -f`, setrlimit(2)): the call fails with EFBIG alone.
+pub fn without_file_size_signal<T>(f: impl FnOnce() -> T) -> T {
+    let set = SignalSet::of([libc::SIGXFSZ]);
+    let before = set.block();
+    let result = f();
+    // It came to this thread, if it came.
+    set.wait_for(Duration::ZERO);
+    before.block_only();
+    result
+}
+
 /// The signal is ignored.
 pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: sigaction is a plain structure, for which zeros are a valid value.

@@ -260,13 +260,24 @@ fn ask_for_short_slice() {
     }
 }
 
-/// Blocks every signal in this thread while `f` runs; a thread spawned by `f` inherits that.
+/// Blocks every signal in this thread while `f` runs; a thread spawned by `f` inherits that. Not
+/// those of a fault: one in a thread that blocks them ends the process, whatever handler there is
+/// ([`crate::guarded`]).
 pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     // SAFETY: zeroed sigset_t values are filled by sigfillset / pthread_sigmask before use.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut old: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
+        for fault in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+        ] {
+            libc::sigdelset(&mut all, fault);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         let result = f();
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, null_mut());

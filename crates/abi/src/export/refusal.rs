@@ -154,6 +154,24 @@ impl From<Error> for Errno {
     }
 }
 
+/// A verb that makes or changes something has succeeded. So the program has survived what was
+/// refused before, as one does that asks for less and less until it gets it.
+#[inline]
+pub fn went_on() {
+    if REFUSED.load(Ordering::Relaxed) {
+        went_on_after_all();
+    }
+}
+
+#[cold]
+fn went_on_after_all() {
+    REFUSED.store(false, Ordering::Relaxed);
+    seam::quiet(|| {
+        rnic_nic::survived_refusals();
+        Ok(())
+    });
+}
+
 /// Something was refused that may be why the program fails.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
@@ -162,10 +180,7 @@ fn report(error: &Error, kind: Kind) {
         Kind::Answer | Kind::Said => false,
         Kind::Consequence => !REFUSED.load(Ordering::Relaxed),
         Kind::Refused => {
-            // What a device lacks is asked for in passing.
-            if error.errno() != libc::EOPNOTSUPP {
-                REFUSED.store(true, Ordering::Relaxed);
-            }
+            REFUSED.store(true, Ordering::Relaxed);
             true
         }
     };

@@ -11,8 +11,11 @@ use core::ffi::{c_int, c_uint};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rnic_nic::reserve;
+
+use crate::export::refusal;
 
 pub use crate::export::refusal::{
     EBUSY, EINVAL, ENOMEM, EOPNOTSUPP, Errno, NULL, PARENTS, Refusal,
@@ -130,6 +133,7 @@ pub struct Verb(pub &'static str);
 impl Verb {
     /// Runs the body, and tells of its failure.
     fn run<T>(self, body: impl FnOnce() -> Result<T>) -> DataResult<T> {
+        called();
         shielded(body).map_err(|refusal| {
             refusal.report(self.0);
             Errno(refusal.errno())
@@ -156,20 +160,20 @@ impl Verb {
             // SAFETY: what this verb has just made, which the program does not know of.
             unsafe { destroys(object) };
         };
-        self.pointer(|| make(self.0, body, undo))
+        self.pointer(|| make(self.0, body, undo).inspect(|_| refusal::went_on()))
     }
 
     /// Verbs that make an object and say so by 0; -1 and errno if it was not made. `undo` destroys
     /// it again.
     pub fn makes_also(self, body: impl FnOnce() -> Result<c_int>, undo: impl FnOnce()) -> c_int {
-        self.number(|| make(self.0, body, |_| undo()))
+        self.number(|| make(self.0, body, |_| undo()).inspect(|_| refusal::went_on()))
     }
 
     /// Verbs that change an object, for which it may need memory: 0 or a positive errno.
     pub fn changes(self, body: impl FnOnce() -> Result<()>) -> c_int {
         self.status(|| {
             reserve::begin(self.0)?;
-            body()
+            body().inspect(|()| refusal::went_on())
         })
     }
 
@@ -177,7 +181,7 @@ impl Verb {
     pub fn does(self, body: impl FnOnce() -> Result<c_int>) -> c_int {
         self.number(|| {
             reserve::begin(self.0)?;
-            body()
+            body().inspect(|_| refusal::went_on())
         })
     }
 
@@ -192,7 +196,20 @@ impl Verb {
     }
 }
 
+/// The program calls a verb: for `rnic run`, which is to know that it was reached.
+#[inline]
+fn called() {
+    static CALLED: AtomicBool = AtomicBool::new(false);
+    if !CALLED.load(Ordering::Relaxed) && !CALLED.swap(true, Ordering::Relaxed) {
+        quiet(|| {
+            rnic_nic::was_reached();
+            Ok(())
+        });
+    }
+}
+
 fn nameless<T>(body: impl FnOnce() -> Result<T>) -> DataResult<T> {
+    called();
     shielded(body).map_err(|refusal| Errno(refusal.errno()))
 }
 

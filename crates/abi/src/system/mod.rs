@@ -4,6 +4,7 @@
 //! * [`netlink`]: the sockets that `rdma` of iproute2 asks.
 //! * [`fork`]: fork(2) and the end of the process.
 //! * [`cancel`]: threads that are cancelled while they wait for events.
+//! * `sanitizers`: what AddressSanitizer and ThreadSanitizer are told.
 //! * [`waits`]: threads that wait for descriptors of which some are completion channels'.
 
 pub mod cancel;
@@ -11,6 +12,8 @@ pub mod counters;
 pub mod fork;
 pub mod hooks;
 pub mod netlink;
+#[cfg(not(any(test, thread_sanitizer, address_sanitizer)))]
+mod sanitizers;
 pub mod sysfs;
 #[cfg_attr(
     any(test, thread_sanitizer),

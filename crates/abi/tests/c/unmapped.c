@@ -1,5 +1,5 @@
-/* A program's mistake: memory is unmapped while it is registered. Run with RNIC_GUARDED_MEMORY=1, the access is an error;
- * without, the process would end here. */
+/* A program's mistake: memory is unmapped while it is registered. The access is an error; with RNIC_GUARDED_MEMORY=off the process
+ * would end here. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 #include "pair.h"

@@ -11,7 +11,7 @@ use rnic_sys::signal::{self, SignalSet};
 /// Ends the process quietly when it prints into a pipe that nobody reads (`| head`), as programs in
 /// C do. Not where another process is written to by a pipe, whose end is to be told.
 pub fn end_on_broken_pipe() {
-    signal::set_default(libc::SIGPIPE);
+    signal::end_on_broken_pipe();
 }
 
 /// Ends it so now.

@@ -312,6 +312,26 @@ fn circles_are_found() {
     assert_eq!(found, [abc]);
 }
 
+/// Promise: a program of the workspace whose output nobody reads any more (`| head`) does not panic.
+/// `rnic` prints by functions of its own, and writes to processes whose end it tells.
+#[test]
+fn programs_that_print_end_with_their_pipe() {
+    let mut panicking = Vec::new();
+    for (_, folder) in crates().into_iter().filter(|(name, _)| name != "cli") {
+        let bins = fs::read_dir(folder.join("src/bin")).into_iter().flatten();
+        let bins = bins.map(|entry| entry.expect("an entry").path());
+        for path in bins.chain([folder.join("src/main.rs")]) {
+            let Ok(text) = fs::read_to_string(&path) else {
+                continue;
+            };
+            if !text.contains("signal::end_on_broken_pipe();") {
+                panicking.push(path);
+            }
+        }
+    }
+    assert!(panicking.is_empty(), "no end with the pipe: {panicking:?}");
+}
+
 /// Tests of a crate are one program, whose `main.rs` names each file: one that it forgets would
 /// never run.
 #[test]

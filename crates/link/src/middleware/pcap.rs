@@ -186,7 +186,8 @@ impl Capture {
             return;
         }
         if !self.failed
-            && let Err(e) = write_all(&self.file, &self.pending)
+            && let Err(e) =
+                rnic_sys::signal::without_file_size_signal(|| write_all(&self.file, &self.pending))
         {
             self.failed = true;
             rnic_host::log(format_args!("the capture ends here: {e}"));

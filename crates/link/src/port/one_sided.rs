@@ -54,16 +54,17 @@ impl Port {
         either!(self, port => port.multi_psn_packet(path, headers, payload, mtu))
     }
 
-    /// The same in two parts: room for the headers, and for the payload in its place. `None` as
-    /// well if it would be lost.
+    /// Room for the headers alone: the payload is in its place, where `place` has copied it to.
+    /// `None` as well if it would be lost, or if `place` gave false.
     pub fn vacant(
         &mut self,
         path: PathId,
         headers: usize,
         payload: usize,
         mtu: PathMtu,
-    ) -> Option<(&mut [u8], Vacant<'_>)> {
-        either!(self, port => port.vacant(path, headers, payload, mtu))
+        place: impl FnOnce(&Vacant<'_>) -> bool,
+    ) -> Option<&mut [u8]> {
+        either!(self, port => port.vacant(path, headers, payload, mtu, place))
     }
 
     /// The payload of the next long packet of this path may go by reference: the packet says where

@@ -173,8 +173,10 @@ impl RoceLink {
         headers: usize,
         payload: usize,
         mtu: PathMtu,
-    ) -> Option<(&mut [u8], Vacant<'_>)> {
-        self.multi_psn_room(path, headers, payload, mtu)?.vacant()
+        place: impl FnOnce(&Vacant<'_>) -> bool,
+    ) -> Option<&mut [u8]> {
+        self.multi_psn_room(path, headers, payload, mtu)?
+            .vacant(place)
     }
 
     fn multi_psn_room(

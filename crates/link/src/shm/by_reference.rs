@@ -18,6 +18,7 @@
 
 use std::cell::Cell;
 
+use super::by_value::Uncopied;
 use super::claim::Claim;
 use super::cma::{read_known, tail_of};
 use super::costs::Costs;
@@ -155,13 +156,16 @@ impl<'a> ByReference<'a> {
     }
 
     /// Copies bytes `from..from + len` of the payload to `to`, the [last of them](tail_of) last.
-    /// False: they cannot be had any more; part of `to` may be written.
+    ///
+    /// # Errors
+    /// They cannot be had any more; part of `to` may be written. So it is as well if `to` is gone:
+    /// the kernel does not say which of the two it was.
     ///
     /// # Safety
-    /// `[to, to + len)` is memory that may be written.
-    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
+    /// `[to, to + len)` is memory that may be written, or is not mapped so.
+    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> Result<(), Uncopied> {
         if from.checked_add(len).is_none_or(|end| end > self.len) {
-            return false;
+            return Err(Uncopied::Lost);
         }
         let mut remote = [Span::EMPTY; MOST_PIECES];
         let (mut skip, mut left, mut count) = (from, len, 0);
@@ -185,7 +189,10 @@ impl<'a> ByReference<'a> {
             // Nor will it be possible later: what comes next need not be tried.
             self.table.take_references(false);
         }
-        copied == Some(len) && self.table.stands(self.claim)
+        match copied == Some(len) && self.table.stands(self.claim) {
+            true => Ok(()),
+            false => Err(Uncopied::Lost),
+        }
     }
 }
 

@@ -2,7 +2,18 @@
 //! belongs.
 
 use super::costs::{Costs, Turns};
+#[cfg(doc)]
+use rnic_sys::guarded;
 use rnic_sys::segment::Segment;
+
+/// Why payload is not where it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncopied {
+    /// It cannot be had (any more).
+    Lost,
+    /// The memory where it belongs was unmapped, or made read-only.
+    Gone,
+}
 
 /// The most payload of a multi-PSN packet. A longer one keeps the consumer waiting
 /// for its first byte while its last is copied, and leaves the caches before it is copied out;
@@ -25,23 +36,25 @@ impl ByValue<'_> {
         self.len
     }
 
-    /// Copies bytes `from..from + len` to `to`, in no particular order. False: there are not that
-    /// many.
+    /// Copies bytes `from..from + len` to `to`, in no particular order.
+    ///
+    /// # Errors
+    /// There are not that many, or `to` is gone.
     ///
     /// # Safety
-    /// `[to, to + len)` is memory that may be written.
-    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
+    /// `[to, to + len)` is memory for [`guarded::copy`] to write.
+    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> Result<(), Uncopied> {
         if from.checked_add(len).is_none_or(|end| end > self.len) {
-            return false;
+            return Err(Uncopied::Lost);
         }
-        // SAFETY: `to` may be written, by the caller's word. It is none of this mapping, as no
-        // mapping of a ring is given out as memory.
+        // SAFETY: `to` is what the caller says. It is none of this mapping, as no mapping of a ring
+        // is given out as memory.
         let copy = || unsafe { self.segment.read_to(self.at + from, to, len) };
-        match self.costs {
+        let copied = match self.costs {
             Some(costs) => costs.of_by_value(len, copy),
             None => copy(),
-        }
-        true
+        };
+        if copied { Ok(()) } else { Err(Uncopied::Gone) }
     }
 }
 
@@ -61,21 +74,21 @@ impl Vacant<'_> {
     /// # Panics
     /// If there is no room for them.
     pub fn write(&self, at: usize, bytes: &[u8]) {
-        // SAFETY: the slice is memory that may be read.
-        unsafe { self.write_from(at, bytes.as_ptr(), bytes.len()) };
+        assert!(at <= self.len && bytes.len() <= self.len - at, "inside");
+        self.segment.write(self.at + at, bytes);
     }
 
-    /// The same, of bytes that may change meanwhile.
+    /// The same, of bytes that may change meanwhile. False: they are gone.
     ///
     /// # Safety
-    /// `[from, from + len)` is memory that may be read.
+    /// `[from, from + len)` is memory for [`guarded::copy`] to read.
     ///
     /// # Panics
     /// If there is no room for them.
-    pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
+    pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) -> bool {
         assert!(at <= self.len && len <= self.len - at, "inside");
-        // SAFETY: `from` may be read, by the caller's word. It is none of this mapping, as no
-        // mapping of a ring is given out as memory.
+        // SAFETY: `from` is what the caller says. It is none of this mapping, as no mapping of a
+        // ring is given out as memory.
         let copy = || unsafe { self.segment.write_from(self.at + at, from, len) };
         match self.turns {
             Some(turns) => turns.of_by_value(len, copy),

@@ -295,8 +295,8 @@ impl ShmPath {
 
     /// The headers of the long packet that there was room for, and where its payload goes; `None`:
     /// it will be lost.
-    pub(crate) fn vacant(&mut self) -> Option<(&mut [u8], Vacant<'_>)> {
-        self.out.vacant()
+    pub(crate) fn vacant(&mut self, place: impl FnOnce(&Vacant<'_>) -> bool) -> Option<&mut [u8]> {
+        self.out.vacant(place)
     }
 
     /// A short packet leaves at once; false: nothing was done.

@@ -376,15 +376,20 @@ impl Outbounds {
         &mut self.buffer[self.pending.map_or(0..0, range)]
     }
 
-    /// The headers of the long packet that there was room for, and where its payload goes. `None`:
-    /// it will be lost.
-    pub(super) fn vacant(&mut self) -> Option<(&mut [u8], Vacant<'_>)> {
+    /// Has the payload of the long packet that there was room for placed, and gives the room for
+    /// its headers. `None`: it will be lost, or there is no such packet any more as `place` gave
+    /// false.
+    pub(super) fn vacant(&mut self, place: impl FnOnce(&Vacant<'_>) -> bool) -> Option<&mut [u8]> {
         let pending = self.pending.as_mut().filter(|pending| !pending.lost)?;
         let slot = self.slots.get(usize::from(pending.route.place))?;
         let ring = slot.ring.as_ref()?;
         pending.placed = true;
-        let headers = &mut self.buffer[..pending.size.front];
-        Some((headers, ring.vacant(pending.size)))
+        let front = pending.size.front;
+        if !place(&ring.vacant(pending.size)) {
+            self.retract();
+            return None;
+        }
+        Some(&mut self.buffer[..front])
     }
 
     pub(super) fn retract(&mut self) {

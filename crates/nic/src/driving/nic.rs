@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rnic_link::LinkCounters;
+use rnic_settings::GuardedMemory;
 use rustix_futex_sync::Mutex;
 
 use super::background;
@@ -30,7 +31,7 @@ pub(crate) struct NicShared {
     pub(super) shards: Shards,
     witness: ForkWitness,
     dead: AtomicBool,
-    guarded_memory: bool,
+    guarded_memory: GuardedMemory,
     windows: Arc<Windows>,
     pub(crate) common: Arc<Common>,
     /// Held by who enters or takes back another process's region: the shards are locked one by one,
@@ -61,6 +62,9 @@ impl Nic {
         fork::guard_forks()?;
         fork::get_or_open(|| {
             if crate::addressing::gid_table::gid_table().is_empty() {
+                // It may be that nobody answers.
+                rnic_sys::interface_addresses()
+                    .map_err(|error| Error::os("ibv_open_device", "getifaddrs", &error))?;
                 return Err(Error::new(
                     "ibv_open_device",
                     libc::ENODEV,
@@ -170,8 +174,8 @@ impl Nic {
         self.first().contexts.add(events);
     }
 
-    /// All user memory is to be reached in the guarded way (`RNIC_GUARDED_MEMORY`).
-    pub(crate) fn guarded_memory(&self) -> bool {
+    /// What notices that registered memory is gone (`RNIC_GUARDED_MEMORY`).
+    pub(crate) fn guarded_memory(&self) -> GuardedMemory {
         self.shared().guarded_memory
     }
 
@@ -261,7 +265,7 @@ impl NicShared {
             common,
             witness: ForkWitness::new(),
             dead: AtomicBool::new(false),
-            guarded_memory: rnic_settings::GUARDED_MEMORY.is_on(),
+            guarded_memory: rnic_settings::guarded_memory().unwrap_or_default(),
             imports: Mutex::default(),
         }
     }

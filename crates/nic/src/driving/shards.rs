@@ -58,6 +58,7 @@ impl Shards {
         let wanted = rnic_settings::shards().map_err(|e| failed(e.into()))?;
         let wanted = wanted.unwrap_or(most);
         rnic_settings::wait().map_err(|e| failed(e.into()))?;
+        rnic_settings::guarded_memory().map_err(|e| failed(e.into()))?;
         rnic_settings::pkeys().map_err(|e| failed(e.into()))?;
         let engine = Engine::open(&config).map_err(failed)?;
         let first = enter(engine)?;
@@ -227,7 +228,23 @@ fn failed(e: LinkError) -> Error {
         }
         _ => libc::ENODEV,
     };
-    Error::new(VERB, errno, e.to_string())
+    let call = match &e {
+        LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
+            rnic_sys::failed_call(source)
+        }
+        _ => None,
+    };
+    let mut words = e.to_string();
+    if let Some(call) = call {
+        words = format!("{words}, of {call}");
+    }
+    words += match errno {
+        libc::EFBIG => "; the limit of a file's size is too small (`ulimit -f`)",
+        libc::ENOSPC => "; that file system is full",
+        libc::EMFILE => "; the process has too many descriptors (`ulimit -n`)",
+        _ => "",
+    };
+    Error::new(VERB, errno, words)
 }
 
 /// With one, threads that drive queue pairs of one process take turns, and each finds in the

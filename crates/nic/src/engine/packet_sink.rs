@@ -1,6 +1,6 @@
 //! Between the transport and the link: where packets are built.
 
-use rnic_link::{MOST_BY_REFERENCE, MOST_PIECES, PathId, Port};
+use rnic_link::{MOST_BY_REFERENCE, MOST_PIECES, PathId, Port, Vacant};
 use rnic_sys::process::Span;
 use rnic_transport::{Address, IoVec, IoVecs, Load, PacketSink};
 use rnic_wire::{PathMtu, pad_len};
@@ -92,10 +92,14 @@ impl PacketSink for PathSink<'_> {
     ) -> Option<&mut [u8]> {
         let loaded = self.memory.load(load, payload)?;
         let pad = usize::from(pad_len(payload));
-        let (front, vacant) = self.link.vacant(self.path?, headers, payload + pad, mtu)?;
+        let place = |vacant: &Vacant<'_>| {
+            vacant.write(payload, &[0; 3][..pad]);
+            loaded.unload(vacant)
+        };
+        let front = self
+            .link
+            .vacant(self.path?, headers, payload + pad, mtu, place)?;
         *self.staged += headers + payload + pad;
-        loaded.unload(&vacant);
-        vacant.write(payload, &[0; 3][..pad]);
         Some(front)
     }
 

@@ -2,12 +2,14 @@
 //!
 //! Every function takes a [`Place`] that the table granted for that many bytes ([`super::grants`]),
 //! under the engine's lock, which [`super::MemoryTable::remove`] needs too: the region behind it is
-//! still registered, and so its memory is, by the contract of [`super::MemoryTable::insert`], still
-//! there, or is reached in the guarded way.
+//! still registered. By the contract of [`super::MemoryTable::insert`] its memory is still there. A
+//! program that breaks its promise gets an error: what is reached directly is copied by
+//! [`rnic_sys::guarded`], which notices, and everything else by the kernel.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use rnic_link::{Detached, Vacant};
+use rnic_link::{Detached, Uncopied, Vacant};
+use rnic_sys::guarded::{self, Word};
 use rnic_transport::{AtomicOp, Misplaced};
 use rnic_wire::PathMtu;
 
@@ -16,7 +18,7 @@ use super::fault::Fault;
 /// How the bytes of a region are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backing {
-    /// Directly: whoever registered the memory keeps it.
+    /// Directly: whoever registered the memory is to keep it.
     Pinned,
     /// Through the kernel, which says when a page is not there: on-demand paging.
     Paged,
@@ -30,12 +32,15 @@ pub(super) enum Backing {
 /// peer's memory, or in a ring.
 pub(crate) trait PacketMemory {
     /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`, the last of
-    /// them last, as [`Place::write`] does. False: they cannot be had; part of `to` may be written.
+    /// them last, as [`Place::write`] does.
+    ///
+    /// # Errors
+    /// They cannot be had, or `to` is gone; part of it may be written.
     ///
     /// # Safety
-    /// `[to, to + len)` is valid for writes. Other threads may access it meanwhile, so no reference
-    /// to it may be made.
-    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool;
+    /// `[to, to + len)` is memory for [`guarded::copy`] to write. Other threads may access it
+    /// meanwhile, so no reference to it may be made.
+    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> Result<(), Uncopied>;
 }
 
 /// A packet whose payload is detached from its headers.
@@ -48,10 +53,8 @@ pub(crate) struct DetachedPacket<'a> {
 }
 
 impl PacketMemory for DetachedPacket<'_> {
-    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
-        let Some(from) = from.checked_sub(self.headers) else {
-            return false;
-        };
+    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> Result<(), Uncopied> {
+        let from = from.checked_sub(self.headers).ok_or(Uncopied::Lost)?;
         let in_ring = match &self.payload {
             // SAFETY: by contract.
             Detached::ByReference(payload) => return unsafe { payload.copy_to(from, to, len) },
@@ -61,13 +64,11 @@ impl PacketMemory for DetachedPacket<'_> {
         let body = len - tail;
         let mut last = [0; 8];
         // SAFETY: the contract for the body; `last` is ours, and no tail is longer.
-        let copied = unsafe {
-            in_ring.copy_to(from, to, body) && in_ring.copy_to(from + body, last.as_mut_ptr(), tail)
-        };
-        if copied {
-            copy_in(to as usize + body, &last[..tail]);
+        unsafe {
+            in_ring.copy_to(from, to, body)?;
+            in_ring.copy_to(from + body, last.as_mut_ptr(), tail)?;
         }
-        copied
+        copy_in(to as usize + body, &last[..tail]).map_err(|_| Uncopied::Gone)
     }
 }
 
@@ -83,7 +84,7 @@ impl Place {
     #[inline]
     pub(super) fn read(self, out: &mut [u8]) -> Result<(), Fault> {
         match self.backing {
-            Backing::Pinned => copy_out(self.at, out),
+            Backing::Pinned => return copy_out(self.at, out),
             Backing::Paged => return paged_out(self.at, out),
             Backing::Null => out.fill(0),
             Backing::Foreign => return Err(Fault::Unmapped),
@@ -100,7 +101,7 @@ impl Place {
     #[inline]
     pub(super) fn write(self, data: &[u8]) -> Result<(), Fault> {
         match self.backing {
-            Backing::Pinned => copy_in(self.at, data),
+            Backing::Pinned => return copy_in(self.at, data),
             Backing::Paged => return paged_in(self.at, data),
             Backing::Null => {}
             Backing::Foreign => return Err(Fault::Unmapped),
@@ -123,21 +124,23 @@ impl Place {
         }
     }
 
-    /// Copies `len` bytes to where the link wants them, if they are reached directly.
-    pub(super) fn carry(self, len: usize, vacant: &Vacant<'_>, at: usize) {
-        if self.backing == Backing::Pinned {
-            // SAFETY: the table granted `len` bytes here; see the module's contract. As in
-            // `copy_out` the application may change them meanwhile.
-            unsafe { vacant.write_from(at, self.at as *const u8, len) };
-        }
+    /// Copies `len` bytes to where the link wants them. False: they are not reached directly, or
+    /// gone.
+    pub(super) fn carry(self, len: usize, vacant: &Vacant<'_>, at: usize) -> bool {
+        // SAFETY: the table granted `len` bytes here; see the module's contract. As in `copy_out`
+        // the application may change them meanwhile.
+        self.backing == Backing::Pinned
+            && unsafe { vacant.write_from(at, self.at as *const u8, len) }
     }
 
     /// Stores 8 bytes at once.
     pub(super) fn store(self, value: [u8; 8]) -> Result<(), Fault> {
-        if let Some(cell) = self.cell()? {
-            cell.store(u64::from_ne_bytes(value), Ordering::Release);
-        }
-        Ok(())
+        let Some(cell) = self.cell()? else {
+            return Ok(());
+        };
+        let word = Word::Whole(u64::from_ne_bytes(value));
+        // SAFETY: see `cell`.
+        there(unsafe { guarded::store(cell.cast(), word) })
     }
 
     /// Executes an atomic on 8 bytes and gives the value before.
@@ -145,12 +148,16 @@ impl Place {
         let Some(cell) = self.cell()? else {
             return Ok(0);
         };
-        Ok(match op {
-            AtomicOp::FetchAdd { add } => cell.fetch_add(add, Ordering::AcqRel),
-            AtomicOp::CompareSwap { compare, swap } => cell
-                .compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire)
-                .unwrap_or_else(|seen| seen),
-        })
+        // SAFETY: see `cell`.
+        let before = unsafe {
+            match op {
+                AtomicOp::FetchAdd { add } => guarded::fetch_add(cell, add),
+                AtomicOp::CompareSwap { compare, swap } => {
+                    guarded::compare_swap(cell, compare, swap)
+                }
+            }
+        };
+        before.ok_or(Fault::Unmapped)
     }
 
     /// The next thing that any thread or process sees of this one, it sees after the writes that
@@ -164,8 +171,10 @@ impl Place {
         rnic_sys::write_back(self.at, len as usize).map_err(|_| Fault::Unmapped)
     }
 
-    /// The 8 bytes for the CPU's atomics; `None` where there is nothing.
-    fn cell(&self) -> Result<Option<&AtomicU64>, Fault> {
+    /// The 8 bytes for the CPU's atomics, aligned; `None` where there is nothing. The table granted
+    /// them, see the module's contract, so [`guarded`] may use them. Atomics tolerate concurrent
+    /// accesses of the CPU.
+    fn cell(self) -> Result<Option<*mut u64>, Fault> {
         if !self.at.is_multiple_of(8) {
             // An aligned iova over an unaligned buffer: the CPU could not do it atomically.
             return Err(Fault::OutOfRange);
@@ -175,23 +184,25 @@ impl Place {
             // Not even by hand.
             Backing::Foreign => return Err(Fault::NoRight),
             // No system call executes a 64-bit atomic for us. The page is fetched for writing
-            // first; a program that unmaps it from another thread at the very same moment loses
-            // that race.
+            // first.
             Backing::Paged => rnic_sys::populate(self.at, 8, true).map_err(|_| Fault::Unmapped)?,
             Backing::Pinned => {}
         }
-        // SAFETY: the table granted 8 bytes here, aligned; see the module's contract. Atomics
-        // tolerate concurrent accesses of the CPU.
-        Ok(Some(unsafe { AtomicU64::from_ptr(self.at as *mut u64) }))
+        Ok(Some(self.at as *mut u64))
     }
 }
 
-fn copy_out(at: usize, out: &mut [u8]) {
+/// Memory that a guarded access found there, or not.
+fn there(found: bool) -> Result<(), Fault> {
+    found.then_some(()).ok_or(Fault::Unmapped)
+}
+
+fn copy_out(at: usize, out: &mut [u8]) -> Result<(), Fault> {
     // SAFETY: the table granted `out.len()` bytes at `at`; see the module's contract. `out` is a
     // packet buffer of the engine, which no user region can overlap usefully; the application may
     // change its bytes meanwhile, as with DMA: any mix of old and new bytes is then a valid
     // outcome, and the ICRC is taken over the copy.
-    unsafe { std::ptr::copy_nonoverlapping(at as *const u8, out.as_mut_ptr(), out.len()) };
+    there(unsafe { guarded::copy(at as *const u8, out.as_mut_ptr(), out.len()) })
 }
 
 /// Length of the part that is stored last.
@@ -199,34 +210,33 @@ pub(super) fn tail_of(at: usize, len: usize) -> usize {
     rnic_link::tail_of(at as u64, len as u64) as usize
 }
 
-fn copy_in(at: usize, data: &[u8]) {
+fn copy_in(at: usize, data: &[u8]) -> Result<(), Fault> {
     let Some((last, head)) = data.split_last() else {
-        return;
+        return Ok(());
     };
     let tail = tail_of(at, data.len());
     let body = data.len() - tail;
-    // SAFETY: the table granted `data.len()` bytes at `at`; see the module's contract (or
-    // `PacketMemory::copy_to`'s). The word pointers are aligned because the end of the range is,
-    // and lie within the range because `tail <= data.len()`.
-    unsafe {
-        std::ptr::copy_nonoverlapping(data.as_ptr(), at as *mut u8, body);
-        fence(Ordering::Release);
-        let tail_at = at + body;
-        match tail {
-            8 => {
-                let word = u64::from_ne_bytes(data[body..].try_into().unwrap_or_default());
-                AtomicU64::from_ptr(tail_at as *mut u64).store(word, Ordering::Release);
-            }
-            4 => {
-                let word = u32::from_ne_bytes(data[body..].try_into().unwrap_or_default());
-                AtomicU32::from_ptr(tail_at as *mut u32).store(word, Ordering::Release);
-            }
-            _ => {
-                debug_assert_eq!(head.len(), body);
-                AtomicU8::from_ptr(tail_at as *mut u8).store(*last, Ordering::Release);
-            }
+    let word = match tail {
+        8 => Word::Whole(u64::from_ne_bytes(
+            data[body..].try_into().unwrap_or_default(),
+        )),
+        4 => Word::Half(u32::from_ne_bytes(
+            data[body..].try_into().unwrap_or_default(),
+        )),
+        _ => {
+            debug_assert_eq!(head.len(), body);
+            Word::Byte(*last)
         }
-    }
+    };
+    // SAFETY: the table granted `data.len()` bytes at `at`; see the module's contract (or
+    // `PacketMemory::copy_to`'s). The word is aligned because the end of the range is, and lies
+    // within the range because `tail <= data.len()`.
+    there(unsafe {
+        guarded::copy(data.as_ptr(), at as *mut u8, body) && {
+            fence(Ordering::Release);
+            guarded::store((at + body) as *mut u8, word)
+        }
+    })
 }
 
 fn pull_in(
@@ -236,17 +246,16 @@ fn pull_in(
     len: usize,
 ) -> Result<(), Misplaced<Fault>> {
     // SAFETY: the table granted `len` bytes at `at`; see the module's contract.
-    if unsafe { packet.copy_to(from, at as *mut u8, len) } {
-        Ok(())
-    } else {
-        Err(Misplaced::Lost)
-    }
+    unsafe { packet.copy_to(from, at as *mut u8, len) }.map_err(|why| match why {
+        Uncopied::Lost => Misplaced::Lost,
+        Uncopied::Gone => Fault::Unmapped.into(),
+    })
 }
 
 /// Copies a part of `packet` that is `out.len()` bytes long; false: it cannot be had.
 pub(crate) fn fetch(packet: &dyn PacketMemory, from: usize, out: &mut [u8]) -> bool {
     // SAFETY: `out` is ours to write.
-    unsafe { packet.copy_to(from, out.as_mut_ptr(), out.len()) }
+    unsafe { packet.copy_to(from, out.as_mut_ptr(), out.len()) }.is_ok()
 }
 
 /// Copies from `packet` into memory that may not be there, by way of a buffer, in order.
@@ -277,10 +286,10 @@ fn paged_out(at: usize, out: &mut [u8]) -> Result<(), Fault> {
     // process's own memory.
     let copied =
         unsafe { libc::process_vm_readv(own_pid(), local.as_ptr(), 1, remote.as_ptr(), 1, 0) };
-    if outcome(copied, out.len(), at, false)? == By::Hand {
-        copy_out(at, out);
+    match outcome(copied, out.len(), at, false)? {
+        By::Hand => copy_out(at, out),
+        By::Kernel => Ok(()),
     }
-    Ok(())
 }
 
 /// Copies into memory that may not be there.
@@ -294,13 +303,12 @@ fn paged_in(at: usize, data: &[u8]) -> Result<(), Fault> {
     // memory; that it may be written there is what the region's rights say.
     let copied =
         unsafe { libc::process_vm_writev(own_pid(), local.as_ptr(), 1, remote.as_ptr(), 2, 0) };
-    if outcome(copied, data.len(), at, true)? == By::Hand {
-        copy_in(at, data);
+    match outcome(copied, data.len(), at, true)? {
+        By::Hand => copy_in(at, data),
+        By::Kernel => Ok(()),
     }
-    Ok(())
 }
 
-#[derive(PartialEq, Eq)]
 enum By {
     Kernel,
     /// The system call is forbidden here (seccomp): the pages were fetched, and are ours to copy.

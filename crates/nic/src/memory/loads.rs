@@ -54,12 +54,13 @@ impl MemoryTable {
 }
 
 impl Loaded<'_> {
-    /// Copies them to the front of `vacant`.
-    pub(crate) fn unload(&self, vacant: &Vacant<'_>) {
+    /// Copies them to the front of `vacant`. False: not all of them are there any more.
+    pub(crate) fn unload(&self, vacant: &Vacant<'_>) -> bool {
         let mut at = 0;
-        for (place, len) in &self.places[..self.count] {
-            place.carry(*len, vacant, at);
+        self.places[..self.count].iter().all(|(place, len)| {
+            let from = at;
             at += len;
-        }
+            place.carry(*len, vacant, from)
+        })
     }
 }

@@ -12,6 +12,7 @@ use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
 use crate::observe::{self, lint};
+use rnic_settings::GuardedMemory;
 use rnic_sys::Mapping;
 
 const REG: &str = "ibv_reg_mr";
@@ -188,6 +189,9 @@ impl Pd {
     ) -> Result<Mr> {
         let nic = &self.context().shared.nic;
         nic.check_alive(REG)?;
+        if nic.guarded_memory() == GuardedMemory::Handler {
+            rnic_sys::guarded::watch();
+        }
         // SAFETY: by contract.
         let key = unsafe { nic.enter_region(spec) };
         self.hand_out(key, source, access, kind)
@@ -370,7 +374,7 @@ fn specify(pd: &Pd, source: Source, access: Access) -> Result<RegionSpec> {
         len: len as u64,
         iova,
         access,
-        paged: paged || pd.context().shared.nic.guarded_memory(),
+        paged: paged || pd.context().shared.nic.guarded_memory() == GuardedMemory::Kernel,
     })
 }
 

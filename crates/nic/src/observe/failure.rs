@@ -338,11 +338,30 @@ pub fn refused_verb(error: &Error) {
     if *count > 4 {
         return;
     }
+    state.has_refused = true;
     let mut line = state.record("verb");
     line.text("verb", error.verb())
         .number("errno", error.errno() as u64)
         .text("reason", error.reason());
     write(line);
+}
+
+/// The program has made or changed something since verbs were refused.
+#[cold]
+pub fn survived_refusals() {
+    if let Some(mut state) = state()
+        && std::mem::take(&mut state.has_refused)
+    {
+        write(state.record("survived"));
+    }
+}
+
+/// The program has called the library.
+#[cold]
+pub fn was_reached() {
+    if let Some(mut state) = state() {
+        write(state.record("reached"));
+    }
 }
 
 fn write_access(line: &mut Line, access: &Access) {

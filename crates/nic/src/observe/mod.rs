@@ -30,8 +30,8 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 pub(crate) use connection::{Unheard, modified, unheard};
 pub(crate) use counters::{destroyed, note_all};
 pub use drops::DropCounters;
-pub use failure::refused_verb;
 pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
+pub use failure::{refused_verb, survived_refusals, was_reached};
 pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
 pub(crate) use way::no_answer;
 
@@ -128,6 +128,8 @@ pub(crate) struct State {
     /// Of each [`Kind`].
     written: [u32; Kind::MOST.len()],
     verbs: BTreeMap<(&'static str, i32), u32>,
+    /// Verbs were refused, of which it is not known whether the program has survived them.
+    has_refused: bool,
     silent: BTreeMap<u32, silent::Silent>,
     /// What was dropped of packets to these numbers, and why.
     unheard: BTreeSet<(u32, &'static str)>,
@@ -150,6 +152,7 @@ impl State {
             graves: VecDeque::new(),
             written: [0; Kind::MOST.len()],
             verbs: BTreeMap::new(),
+            has_refused: false,
             silent: BTreeMap::new(),
             unheard: BTreeSet::new(),
             inquiries: way::Inquiries::new(),
@@ -241,7 +244,9 @@ fn append(lines: &str) {
             .append(true)
             .open(&settings.file);
         if let Ok(mut file) = file {
-            let _ = file.write_all(lines.as_bytes());
+            // No limit that is the program's may end it here.
+            let write = || file.write_all(lines.as_bytes());
+            let _ = rnic_sys::signal::without_file_size_signal(write);
         }
     });
 }

@@ -448,6 +448,7 @@ const LOOK_EVERY: u64 = 100;
 const QUEUE_LIMIT: u64 = 64 * 1024;
 
 fn main() {
+    rnic_sys::signal::end_on_broken_pipe();
     let args: Vec<String> = std::env::args().collect();
     let [_, address, secret, count, seed] = &args[..] else {
         eprintln!("usage: blaster ADDRESS SECRET-FILE COUNT SEED");

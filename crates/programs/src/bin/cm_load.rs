@@ -401,6 +401,7 @@ fn parse(args: &[String]) -> Outcome<Options> {
 }
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let run = || match words[..] {

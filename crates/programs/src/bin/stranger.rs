@@ -108,6 +108,7 @@ fn send(socket: &OwnedFd, message: &[u8], to: IpAddr) -> bool {
 }
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     let args: Vec<String> = std::env::args().collect();
     let [_, victim, peer, mtu, rounds] = &args[..] else {
         eprintln!("usage: stranger VICTIM PEER MTU ROUNDS");

@@ -18,6 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rnic_nic::{FaultSpec, XdpSpec};
+use rnic_sys::signal::without_file_size_signal;
 
 use crate::platform::failure::{Failure, Result};
 use crate::platform::signals::{self, Ended};
@@ -160,7 +161,8 @@ fn start(args: Args) -> Result<()> {
     };
     let path = program::find(program)?;
     program::check(&path)?;
-    let Environment { variables, library } = environment::of(&args)?;
+    let made = without_file_size_signal(|| environment::of(&args));
+    let Environment { variables, library } = made.map_err(of_limits)?;
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest).envs(variables);
@@ -185,7 +187,14 @@ fn start(args: Args) -> Result<()> {
     }
     let collector = match folders::runtime() {
         Err(_) if library.held.is_some() => Collector::in_memory()?,
-        runtime => Collector::new(&runtime?)?,
+        runtime => {
+            let runtime = runtime?;
+            Collector::new(&runtime).map_err(|error| {
+                Failure::new(format!("cannot make a file in {}", runtime.display()))
+                    .cause(error.to_string())
+                    .next("set RNIC_RUNTIME_DIR to a folder of yours with room")
+            })?
+        }
     };
     collector.prepare(&mut command, wishes);
     let ward =
@@ -198,7 +207,7 @@ fn start(args: Args) -> Result<()> {
     drop(watch);
     // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be
     // told, so be it.
-    let _ = rnic_nic::cm::send_last_words_of_the_dead();
+    let _ = without_file_size_signal(rnic_nic::cm::send_last_words_of_the_dead);
     let mut report = collector.read();
     report.interrupted = interrupted;
     drop(collector);
@@ -210,6 +219,15 @@ fn start(args: Args) -> Result<()> {
         args.faults.is_some(),
     );
     signals::end_like(status)
+}
+
+/// What a file that cannot grow means.
+fn of_limits(failure: Failure) -> Failure {
+    let text = failure.to_string();
+    if text.contains(&std::io::Error::from_raw_os_error(libc::EFBIG).to_string()) {
+        return failure.next("raise the limit of a file's size: `ulimit -f unlimited`");
+    }
+    failure
 }
 
 /// Checked here, so that a mistake is not found by the program; and with a seed, so that the run

@@ -59,11 +59,11 @@ proptest! {
             let detached = consumer.detached(record);
             let rest = &mut rest[..record.size.detached];
             // SAFETY: `rest` is ours.
-            let all = unsafe { detached.copy_to(0, rest.as_mut_ptr(), rest.len()) };
+            let all = unsafe { detached.copy_to(0, rest.as_mut_ptr(), rest.len()) }.is_ok();
             assert!(all);
             assert_eq!(rest, &bytes[front.len()..]);
             // SAFETY: `rest` is ours, were it copied to.
-            let more = unsafe { detached.copy_to(1, rest.as_mut_ptr(), rest.len()) };
+            let more = unsafe { detached.copy_to(1, rest.as_mut_ptr(), rest.len()) }.is_ok();
             assert!(!more, "there is no byte behind them");
             consumer.advance(record);
         };
@@ -117,7 +117,8 @@ proptest! {
                     consumer.copy(record, &mut buffer);
                     let len = record.size.detached;
                     // SAFETY: `buffer` is ours, and no record is longer.
-                    unsafe { consumer.detached(record).copy_to(0, buffer.as_mut_ptr(), len) };
+                    let copied = unsafe { consumer.detached(record).copy_to(0, buffer.as_mut_ptr(), len) };
+                    assert!(copied.is_ok());
                     consumer.advance(record);
                 }
                 Ok(None) | Err(Wrong) => break,

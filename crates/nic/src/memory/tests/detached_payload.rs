@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use rnic_link::Uncopied;
 use rnic_transport::{LocalFault, Misplaced};
 
 use super::*;
@@ -16,14 +17,14 @@ struct Packet<'a> {
 }
 
 impl PacketMemory for Packet<'_> {
-    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
+    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> Result<(), Uncopied> {
         let Some(part) = self.bytes[..self.can_be_had].get(from..from + len) else {
-            return false;
+            return Err(Uncopied::Lost);
         };
         self.last.set(len);
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, len) };
-        true
+        Ok(())
     }
 }
 

@@ -245,7 +245,9 @@ fn everything() -> Report {
             verb: "ibv_reg_mr".into(),
             errno: 12,
             reason: String::new(),
+            survived: false,
         }],
+        survived: Vec::new(),
         waiting: vec![Waiting {
             process: 1,
             ns: 2,

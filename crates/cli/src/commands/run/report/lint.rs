@@ -1,4 +1,4 @@
-//! `rnic run --lint`: what works here and would fail on hardware, why, and what to do.
+//! `rnic run --lint`: what works here and would or may fail on hardware, why, and what to do.
 
 use crate::text::count;
 use std::collections::HashMap;
@@ -47,6 +47,14 @@ pub fn match_ends(report: &mut Report) {
         }
     }
     report.lints.extend(found);
+}
+
+/// Kinds that fail on every hardware. Others need a card with smaller limits, another peer or
+/// another order of events.
+const CERTAIN: [&str; 3] = ["memlock", "unsignaled", "never ready"];
+
+fn is_certain(lint: &Lint) -> bool {
+    CERTAIN.contains(&lint.kind.as_str())
 }
 
 struct Words {
@@ -157,6 +165,7 @@ pub fn to_json(report: &Report) -> Value {
             let words = words(lint);
             json!({
                 "kind": lint.kind,
+                "certain": is_certain(lint),
                 "process": report.process(lint.process),
                 "object": lint.object,
                 "value": lint.value,
@@ -176,15 +185,29 @@ pub fn print(report: &Report) {
         crate::remark!("rnic: lint: nothing found that would fail on hardware");
         return;
     }
-    crate::remark!("rnic: lint: this works here and would fail on hardware:");
+    for (certain, head) in [
+        (true, "this works here and would fail on hardware:"),
+        (false, "this works here and may fail on hardware:"),
+    ] {
+        let of_them = report.lints.iter().filter(|l| is_certain(l) == certain);
+        print_kinds(report, head, &of_them.collect::<Vec<_>>());
+    }
+}
+
+/// Findings under a common head, kind by kind.
+fn print_kinds(report: &Report, head: &str, lints: &[&Lint]) {
+    if lints.is_empty() {
+        return;
+    }
+    crate::remark!("rnic: lint: {head}");
     let mut kinds: Vec<&str> = Vec::new();
-    for lint in &report.lints {
+    for lint in lints {
         if !kinds.contains(&lint.kind.as_str()) {
             kinds.push(&lint.kind);
         }
     }
     for kind in kinds {
-        let alike: Vec<&Lint> = report.lints.iter().filter(|l| l.kind == kind).collect();
+        let alike: Vec<&Lint> = lints.iter().copied().filter(|l| l.kind == kind).collect();
         for lint in alike.iter().take(MOST) {
             let often = match lint.count {
                 1 => String::new(),

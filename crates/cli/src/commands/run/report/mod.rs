@@ -8,8 +8,10 @@ mod lint;
 mod partitions;
 mod peer;
 mod peers;
+mod reached;
 mod record;
 mod refused;
+mod refused_verbs;
 mod stats;
 mod story;
 mod unanswered;
@@ -163,6 +165,8 @@ pub struct Report {
     pub partitions: Vec<Partition>,
     pub flushed: Vec<Flushed>,
     pub verbs: Vec<Verb>,
+    /// Which process went on after all that it was refused, and when.
+    survived: Vec<(u64, u64)>,
     pub waiting: Vec<Waiting>,
     pub stopped: Vec<Stopped>,
     pub dropped: Vec<Dropped>,
@@ -230,6 +234,7 @@ impl Report {
                     known.opened = true;
                 }
             }
+            Record::Survived { process, ns } => self.survived.push((process, ns)),
             Record::Failure(failure) => self.failures.push(failure),
             Record::Refusal(refusal) => self.refusals.push(refusal),
             Record::Partition(partition) => self.partitions.push(partition),
@@ -299,6 +304,7 @@ impl Report {
         self.failures.sort_by_key(|failure| failure.ns);
         self.refusals.sort_by_key(|refusal| refusal.ns);
         self.verbs.sort_by_key(|verb| verb.ns);
+        refused_verbs::mark_survived(self);
         self.attempts.sort_by_key(|attempt| attempt.ns);
         for stopped in &mut self.stopped {
             stopped.still = rnic_nic::is_stopped(stopped.peer_pid);
@@ -379,6 +385,7 @@ fn document(
         "connections": report.attempts,
         "faults": Injected::of_all(report).to_json(),
         "stats": wishes.stats.then(|| stats::to_json(report)),
+        "reached": !report.processes.is_empty(),
         "lint": wishes.lint.then(|| lint::to_json(report)),
     })
 }
@@ -413,7 +420,8 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
     if faults && let Some(words) = Injected::of_all(report).words() {
         crate::remark!("rnic: faults: {words}");
     }
-    match why::tell(report, program, status, faults) {
+    let failed = why::tell(report, program, status, faults);
+    match failed.or_else(|| reached::tell(report, program, status)) {
         Some(story) => story.print(),
         // What a service may lose is no failure of the program, but often its reason.
         None => {

@@ -15,6 +15,11 @@ pub enum Record {
     Opened {
         process: u64,
     },
+    /// It has made or changed something since it was refused something.
+    Survived {
+        process: u64,
+        ns: u64,
+    },
     Failure(Failure),
     Refusal(Refusal),
     Partition(Partition),
@@ -303,6 +308,9 @@ pub struct Verb {
     pub verb: String,
     pub errno: i32,
     pub reason: String,
+    /// The program went on after it.
+    #[serde(default)]
+    pub survived: bool,
 }
 
 /// A connection that somebody wanted, and what stood in its way.

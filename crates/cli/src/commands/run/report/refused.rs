@@ -2,7 +2,7 @@
 
 use super::record::{Ends, Failure, Refusal};
 use super::story::Story;
-use super::why::{fault, qp, too_long};
+use super::why::{KEEP_IT, fault, qp, too_long};
 use super::{Report, named};
 use crate::text::count;
 
@@ -120,6 +120,7 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
                     "no right" => "register the region with that right",
                     "unknown key" => "send the peer the rkey of the region as it is now",
                     "other pd" => "register the region in the queue pair's protection domain",
+                    "unmapped" => KEEP_IT,
                     _ => "compare remote address, length and rkey with those of the region",
                 },
             ),
@@ -133,7 +134,10 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
                 Some(memory) => fault(memory, "lkey", "the posted receive"),
                 None => "the posted receive names memory that may not be written".to_owned(),
             },
-            "correct the receive's scatter/gather list",
+            match own_receive().and_then(|failure| failure.memory.as_ref()) {
+                Some(memory) if memory.fault == "unmapped" => KEEP_IT,
+                _ => "correct the receive's scatter/gather list",
+            },
         ),
         "too long" => (
             too_long(

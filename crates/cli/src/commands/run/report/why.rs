@@ -10,7 +10,7 @@ use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::refused::{bad_response, of_refusal, refused};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::unanswered::{not_ready, unanswered};
-use super::{Report, cm, drops, waits};
+use super::{Report, cm, drops, refused_verbs, waits};
 use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
@@ -192,26 +192,11 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         ),
         ..Story::default()
     };
-    // What a device lacks is asked for in passing.
-    let telling = report
-        .verbs
-        .iter()
-        .rfind(|verb| verb.errno != libc::EOPNOTSUPP);
-    if let Some(verb) = telling {
-        let name = catalogue::numbered(Kind::Errno, verb.errno as u32)
-            .next()
-            .map_or(String::new(), |topic| format!(" {}", topic.name));
-        story.seen.push(format!(
-            "the last call that was refused in {}: {} with errno {}{name}",
-            report.process(verb.process),
-            verb.verb,
-            verb.errno
-        ));
-        story.cause = Some(verb.reason.clone());
-        story
-            .next
-            .push(format!("rnic explain errno {}", verb.errno));
-    } else if let Some(flushed) = report.flushed.first() {
+    if refused_verbs::tell_last(report, &mut story) {
+        return Some(story);
+    }
+    let probed = refused_verbs::tell_probes(report, &mut story);
+    if let Some(flushed) = report.flushed.first() {
         story.seen.push(format!(
             "{}: work request {} was flushed (status 5) because the program itself moved the queue pair to ERR",
             qp(&flushed.ends),
@@ -227,9 +212,10 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         // [`tell`] says so.
     } else {
         // What it saw is all it knows: an answer may have been an error to the program.
-        story
-            .seen
-            .push("rnic saw no refused call; see the program's own messages".to_owned());
+        let other = if probed { "no other" } else { "no" };
+        story.seen.push(format!(
+            "rnic saw {other} refused call; see the program's own messages"
+        ));
     }
     Some(story)
 }
@@ -361,9 +347,14 @@ fn memory(failure: &Failure, story: &mut Story) {
         "unknown key" if memory.deregistered.is_some() => {
             "deregister only after the completion was polled".to_owned()
         }
+        "unmapped" => KEEP_IT.to_owned(),
         _ => "compare address, length and lkey of the entry with those of ibv_reg_mr".to_owned(),
     });
 }
+
+/// A NIC has pinned the pages, so that elsewhere the program may seem to work.
+pub const KEEP_IT: &str = "call ibv_dereg_mr before munmap, free or mprotect of registered memory; a hardware NIC has pinned \
+                       the pages, and would go on with memory that is no longer the program's";
 
 /// What was wrong with an access; `key` is the name of the key.
 pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
@@ -409,7 +400,16 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
                 "the region of {named} belongs to another protection domain than the queue pair"
             )
         }
-        ("unmapped", ..) => format!("the memory behind {named}, {asked}, is not mapped any more"),
+        ("unmapped", region, _) => {
+            let of = region.as_ref().map_or(String::new(), |region| {
+                format!(" of the region {}", range(region.addr, region.length))
+            });
+            let read_only = match memory.write {
+                true => ", or has become read-only",
+                false => "",
+            };
+            format!("the memory behind {named}, {asked}{of}, is not mapped any more{read_only}")
+        }
         (other, ..) => format!("{other}: {whose} is {asked}, {named}"),
     }
 }

@@ -1,0 +1,58 @@
+//! Runs in which nobody has called the library.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use super::Report;
+use super::story::Story;
+
+/// What is said of a run that failed without a call of the library. It may be that it has nothing
+/// to do with RDMA, so nothing here is called the cause.
+pub fn tell(report: &Report, program: &str, status: ExitStatus) -> Option<Story> {
+    // Ended from outside: somebody knows why.
+    let stopped = matches!(
+        status.signal(),
+        Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
+    );
+    if !report.processes.is_empty() || status.success() || stopped {
+        return None;
+    }
+    Some(Story {
+        what: format!(
+            "{program} {}; no process of this run has called rnic's library",
+            report.ending(status)
+        ),
+        next: [
+            "if a launcher started the program: some drop LD_PRELOAD and LD_LIBRARY_PATH (env -i, sudo, batch systems); let it \
+             start `rnic run -- PROGRAM` instead",
+            "if it opens libibverbs by its full path: let it open \"libibverbs.so.1\"",
+            "if it started a static or setuid program: rnic cannot get into such ones",
+        ]
+        .map(str::to_owned)
+        .into(),
+        ..Story::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: only a run that failed, and that nobody in it called the library, is told so.
+    #[test]
+    fn only_where_nobody_called() {
+        let failed = ExitStatus::from_raw(3 << 8);
+        let mut report = Report::default();
+        let told = tell(&report, "prog", failed).expect("a story");
+        assert!(told.what.contains("exit status 3; no process of this run"));
+        assert!(told.cause.is_none());
+        assert!(tell(&report, "prog", ExitStatus::from_raw(0)).is_none());
+        report.processes.push(super::super::Process {
+            id: 1,
+            pid: 2,
+            program: "prog".to_owned(),
+            opened: false,
+        });
+        assert!(tell(&report, "prog", failed).is_none());
+    }
+}
