@@ -29,10 +29,10 @@ pub enum LinkError {
         source: io::Error,
     },
     /// The file that RNIC_PCAP names cannot be used.
-    #[error("RNIC_PCAP: cannot open the capture file {}: {source}", path.display())]
+    #[error("RNIC_PCAP: cannot open the capture file {path}: {source}")]
     Capture {
         /// Its name.
-        path: PathBuf,
+        path: std::path::PathBuf,
         /// Why.
         source: io::Error,
     },
