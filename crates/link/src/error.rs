@@ -28,6 +28,14 @@ pub enum LinkError {
         /// Why.
         source: io::Error,
     },
+    /// The file that RNIC_PCAP names cannot be used.
+    #[error("RNIC_PCAP: cannot open the capture file {path}: {source}")]
+    Capture {
+        /// Its name.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
@@ -49,7 +57,9 @@ impl LinkError {
     /// See [`shortage`].
     pub fn shortage(&self) -> Option<i32> {
         match self {
-            LinkError::Runtime { source, .. } | LinkError::Io { source, .. } => shortage(source),
+            LinkError::Runtime { source, .. }
+            | LinkError::Io { source, .. }
+            | LinkError::Capture { source, .. } => shortage(source),
             LinkError::PortTaken { .. } | LinkError::NoQpnRange { .. } => None,
         }
     }

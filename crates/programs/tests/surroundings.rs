@@ -241,13 +241,15 @@ fn limits() {
     let Some(traffic) = Traffic::new(&trial, &[]) else {
         return;
     };
-    let run = |limit: &str, before: &[&str]| {
+    let run_in = |is_fresh: bool, limit: &str| {
         let script = format!("ulimit {limit} && exec \"$@\"");
-        let words = traffic.words(before);
+        let words = traffic.words(&[]);
         let mut command = traffic.place.command("bash");
-        // One that was not used before: its files are made under the limit.
-        let fresh = trial.new_folder("limited", User::Current, 0o700);
-        command.env("RNIC_RUNTIME_DIR", fresh);
+        if is_fresh {
+            // Its files are made under the limit.
+            let fresh = trial.new_folder("limited", User::Current, 0o700);
+            command.env("RNIC_RUNTIME_DIR", fresh);
+        }
         command.args(["-c", &script, "bash"]);
         command
             .arg(traffic.place.rnic())
@@ -263,7 +265,7 @@ fn limits() {
         "-u 4096",
         "-s 1024",
     ] {
-        let finished = run(enough, &[]);
+        let finished = run_in(true, enough);
         assert_eq!(finished.stdout, PRINTS, "{enough} {}", finished.describe());
         assert_eq!(finished.stderr, "", "{enough} {}", finished.describe());
     }
@@ -272,7 +274,7 @@ fn limits() {
         ("-f 1000", &["File too large", "ulimit -f"]),
         ("-f 0", &["File too large", "ulimit -f"]),
     ] {
-        let finished = run(little, &[]);
+        let finished = run_in(true, little);
         assert_eq!(
             finished.status.code(),
             Some(1),
@@ -281,9 +283,14 @@ fn limits() {
         );
         expect(&finished, says);
     }
+    // Where the files are there already, and longer than the limit.
+    run_in(false, "-f unlimited").expect_success();
+    let finished = run_in(false, "-f 1");
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.describe());
+    expect(&finished, &["File too large", "ulimit -f"]);
 }
 
-/// The user's own errno and the call that it is of reach him.
+/// The errno of a system call that failed, and the call's name, reach the user.
 #[test]
 fn forbidden_calls_are_named() {
     let trial = Trial::start_beside_others("forbidden_calls_are_named");
@@ -334,12 +341,25 @@ fn a_full_file_system() {
     ));
     assert_eq!(finished.status.code(), Some(1), "{}", finished.describe());
     expect(&finished, &["No space left on device", folder]);
-    // The program goes on, and the capture ends.
-    let finished = run(&format!(
-        "dd if=/dev/zero of={folder}/full bs=4k count=3 2>/dev/null; exec {rnic} run --pcap {folder}/capture"
-    ));
+    // A capture that ends early does not end the program; one that cannot begin does.
+    let capture = |blocks: u32| {
+        run(&format!(
+            "dd if=/dev/zero of={folder}/full bs=4k count={blocks} 2>/dev/null; exec {rnic} run --pcap {folder}/capture"
+        ))
+    };
+    let finished = capture(3);
     finished.expect_success();
     assert_eq!(finished.stdout, PRINTS, "{}", finished.describe());
+    expect(
+        &finished,
+        &["the capture ends here: No space left on device"],
+    );
+    let finished = capture(4);
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.describe());
+    expect(
+        &finished,
+        &["No space left on device", "capture", "(errno 28"],
+    );
 }
 
 /// Launchers that drop the variables, and a library that is opened by its full path.

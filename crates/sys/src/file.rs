@@ -101,13 +101,17 @@ pub fn touch_at(dir: &Fd, name: &str) {
     let _ = fs::utimensat(dir, name, &NOW, AtFlags::empty());
 }
 
-/// ftruncate(2). Above the limit of a file's size (`ulimit -f`) an error, and not the signal that
-/// ends the process.
-pub fn truncate(fd: &Fd, len: u64) -> io::Result<()> {
-    let done = match getrlimit(Resource::Fsize).current {
+/// No file may be that long (`ulimit -f`): a call that needs it would end the process by a signal.
+fn check_file_size(len: u64) -> Result<(), Errno> {
+    match getrlimit(Resource::Fsize).current {
         Some(most) if most < len => Err(Errno::FBIG),
-        _ => fs::ftruncate(fd, len),
-    };
+        _ => Ok(()),
+    }
+}
+
+/// ftruncate(2). Above the limit of a file's size an error, and not the signal.
+pub fn truncate(fd: &Fd, len: u64) -> io::Result<()> {
+    let done = check_file_size(len).and_then(|()| fs::ftruncate(fd, len));
     blame::of("ftruncate", done)
 }
 
@@ -128,9 +132,11 @@ pub fn read_at(fd: &Fd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(rustix::io::pread(fd, buffer, offset)?)
 }
 
-/// pwrite(2).
+/// pwrite(2). Above the limit of a file's size an error, and not the signal.
 pub fn write_at(fd: &Fd, bytes: &[u8], offset: u64) -> io::Result<usize> {
-    Ok(rustix::io::pwrite(fd, bytes, offset)?)
+    let written = check_file_size(offset.saturating_add(bytes.len() as u64))
+        .and_then(|()| rustix::io::pwrite(fd, bytes, offset));
+    blame::of("pwrite", written)
 }
 
 /// write(2).

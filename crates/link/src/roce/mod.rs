@@ -271,10 +271,9 @@ fn capture_in(file: &Path) -> Result<Capture, LinkError> {
             LinkError::Io { source, .. } => source,
             other => return other,
         };
-        let why = format!("cannot open the capture file {}: {source}", file.display());
-        LinkError::Io {
-            what: rnic_settings::PCAP.name,
-            source: std::io::Error::new(source.kind(), why),
+        LinkError::Capture {
+            path: file.into(),
+            source,
         }
     })
 }

@@ -223,15 +223,15 @@ fn enter(engine: Engine) -> Result<Arc<Shard>> {
 fn failed(e: LinkError) -> Error {
     let errno = match &e {
         LinkError::PortTaken { .. } => libc::EADDRINUSE,
-        LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
-            source.raw_os_error().unwrap_or(libc::EINVAL)
-        }
+        LinkError::Io { source, .. }
+        | LinkError::Runtime { source, .. }
+        | LinkError::Capture { source, .. } => source.raw_os_error().unwrap_or(libc::EINVAL),
         _ => libc::ENODEV,
     };
     let call = match &e {
-        LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
-            rnic_sys::failed_call(source)
-        }
+        LinkError::Io { source, .. }
+        | LinkError::Runtime { source, .. }
+        | LinkError::Capture { source, .. } => rnic_sys::failed_call(source),
         _ => None,
     };
     let mut words = e.to_string();
