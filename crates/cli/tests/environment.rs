@@ -90,10 +90,11 @@ fn a_library_that_is_none_is_refused_before_the_loader_sees_it() {
 }
 
 /// Of `rnic run` for its program, and of the tests.
-const INTERNAL: [&str; 7] = [
+const INTERNAL: [&str; 8] = [
     "RNIC_REPORT",
     "RNIC_STATS",
     "RNIC_LINT",
+    "RNIC_WATCH",
     "RNIC_TEST_NO_SKIP",
     "RNIC_SKIP_LOG",
     // Of a build for measurements (`bench/run --ablate`).

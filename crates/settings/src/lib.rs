@@ -125,6 +125,9 @@ pub static REPORT: Variable = internal("RNIC_REPORT");
 pub static STATS: Variable = internal("RNIC_STATS");
 /// The report has what would fail on hardware, too.
 pub static LINT: Variable = internal("RNIC_LINT");
+/// The report has what threads wait for in calls that are not the NIC's, too. To find out, a thread
+/// opens files of procfs now and then, which have numbers that the program may count on.
+pub static WATCH: Variable = internal("RNIC_WATCH");
 
 /// One of those that `rnic run` sets for the programs that it starts.
 const fn internal(name: &'static str) -> Variable {

@@ -174,13 +174,16 @@ fn went_on_after_all() {
 
 /// Something was refused that may be why the program fails.
 static REFUSED: AtomicBool = AtomicBool::new(false);
+/// Something was refused at all: what the program does wrong after that may follow from it.
+static EVER_REFUSED: AtomicBool = AtomicBool::new(false);
 
 fn report(error: &Error, kind: Kind) {
     let reported = match kind {
         Kind::Answer | Kind::Said => false,
-        Kind::Consequence => !REFUSED.load(Ordering::Relaxed),
+        Kind::Consequence => !EVER_REFUSED.load(Ordering::Relaxed),
         Kind::Refused => {
             REFUSED.store(true, Ordering::Relaxed);
+            EVER_REFUSED.store(true, Ordering::Relaxed);
             true
         }
     };

@@ -11,6 +11,7 @@ pub fn rnic() -> Command {
         "RNIC_REPORT",
         "RNIC_STATS",
         "RNIC_LINT",
+        "RNIC_WATCH",
     ] {
         command.env_remove(name);
     }

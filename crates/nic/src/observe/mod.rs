@@ -79,6 +79,8 @@ struct Settings {
     stats: bool,
     /// `RNIC_LINT`: what would fail on hardware, too.
     lint: bool,
+    /// `RNIC_WATCH`: what threads wait for in calls that are not the device's, too.
+    watch: bool,
 }
 
 fn settings() -> Option<&'static Settings> {
@@ -89,6 +91,7 @@ fn settings() -> Option<&'static Settings> {
                 file: rnic_settings::REPORT.path()?,
                 stats: rnic_settings::STATS.is_on(),
                 lint: rnic_settings::LINT.is_on(),
+                watch: rnic_settings::WATCH.is_on(),
             })
         })
         .as_ref()

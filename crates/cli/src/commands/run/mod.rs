@@ -172,6 +172,7 @@ fn start(args: Args) -> Result<()> {
             rnic_settings::REPORT.name,
             rnic_settings::STATS.name,
             rnic_settings::LINT.name,
+            rnic_settings::WATCH.name,
         ] {
             command.env_remove(name);
         }
@@ -197,6 +198,10 @@ fn start(args: Args) -> Result<()> {
         }
     };
     collector.prepare(&mut command, wishes);
+    match args.watch {
+        Some(_) => command.env(rnic_settings::WATCH.name, "1"),
+        None => command.env_remove(rnic_settings::WATCH.name),
+    };
     let ward =
         signals::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
     let watch = args.watch.map(|after| Watch::start(&collector, after));

@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use rustix_futex_sync::Mutex;
 
 use super::counters::TICK;
-use super::{State, is_on, state};
+use super::{State, is_on, settings, state};
 use crate::queues::{ChannelShared, CqShared};
 use place::Place;
 use rnic_sys::PerThread;
@@ -386,9 +386,10 @@ pub(crate) fn long(own: &[RawFd]) -> Vec<Long> {
     }
 }
 
-/// Something was made that threads may wait for.
+/// Something was made that threads may wait for, in calls that are not the device's, too.
 pub(crate) fn know_source(source: impl FnOnce() -> Source) {
-    if let Some(mut state) = state() {
+    let watches = settings().is_some_and(|settings| settings.watch);
+    if watches && let Some(mut state) = state() {
         state.waits.sleepers.know(source());
     }
 }

@@ -1,6 +1,7 @@
 //! docs/json.md has every field of what `rnic run --json` prints, and no other. Of the names of
 //! counters, which the NIC chooses, `tests/json.rs` sees to that.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 
 use super::record::*;
@@ -226,6 +227,16 @@ fn wait() -> Wait {
     }
 }
 
+fn device() -> Device {
+    Device {
+        process: 1,
+        ns: 2,
+        link: BTreeMap::new(),
+        drops: BTreeMap::new(),
+        faults: BTreeMap::from([("packets".to_owned(), 1)]),
+    }
+}
+
 /// Each kind of record, with every field: one that is new does not compile here.
 fn everything() -> Report {
     Report {
@@ -278,7 +289,7 @@ fn everything() -> Report {
         attempts: vec![attempt()],
         qps: vec![qp()],
         live: HashMap::new(),
-        devices: HashMap::new(),
+        devices: HashMap::from([(1, device())]),
         lints: vec![lint()],
         connected: Vec::new(),
         left: Vec::new(),
