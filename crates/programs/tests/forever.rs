@@ -285,23 +285,27 @@ fn expect(said: &str, case: &Case) {
     assert_eq!(said.contains("cause:"), case.cause, "{}: {said}", case.name);
 }
 
+/// Where it runs, the program, and the index of its GID.
+fn set_up(trial: &Trial) -> Option<(Place, String, String)> {
+    let program = compile::c_program_with(trial, "forever", &["-lrdmacm"])?;
+    let place = trial.loopback(User::Current)?;
+    let gid = place.gid("127.0.0.1").index.to_string();
+    let program = program.to_str().expect("a path").to_owned();
+    Some((place, program, gid))
+}
+
 #[test]
 fn a_program_that_waits_for_ever_is_told_for_what() {
     let trial = Trial::start_beside_others("a_program_that_waits_for_ever_is_told_for_what");
-    let Some(program) = compile::c_program_with(&trial, "forever", &["-lrdmacm"]) else {
+    let Some((place, program, gid)) = set_up(&trial) else {
         return;
     };
-    let program = program.to_str().expect("a path");
-    let Some(place) = trial.loopback(User::Current) else {
-        return;
-    };
-    let gid = place.gid("127.0.0.1").index.to_string();
+    let (program, gid) = (program.as_str(), gid.as_str());
     let ports: Vec<_> = (7471..).take(CASES.len()).map(|p| p.to_string()).collect();
     let cases: Vec<_> = CASES.iter().zip(&ports).collect();
     let says = Column::new("forever", situations::ONE_TERMINAL, "forever");
     for some in cases.chunks(AT_A_TIME) {
-        let run =
-            |(case, port): &(&Case, &String)| start(&place, &[program, &gid, case.name, port]);
+        let run = |(case, port): &(&Case, &String)| start(&place, &[program, gid, case.name, port]);
         let runs: Vec<_> = some.iter().map(run).collect();
         for ((case, _), mut run) in some.iter().zip(runs) {
             await_watch(&mut run);
@@ -338,21 +342,17 @@ fn a_program_that_waits_for_ever_is_told_for_what() {
 #[test]
 fn however_the_program_ends_it_is_told_what_it_waited_for() {
     let trial = Trial::start_beside_others("however_the_program_ends");
-    let Some(program) = compile::c_program_with(&trial, "forever", &["-lrdmacm"]) else {
+    let Some((place, program, gid)) = set_up(&trial) else {
         return;
     };
-    let program = program.to_str().expect("a path");
-    let Some(place) = trial.loopback(User::Current) else {
-        return;
-    };
-    let gid = place.gid("127.0.0.1").index.to_string();
+    let (program, gid) = (program.as_str(), gid.as_str());
     for (how, signal, ends) in [
         ("handled", libc::SIGINT, "ended with exit status 1; "),
         ("thread", libc::SIGTERM, "was ended by signal 15; "),
         ("killed", libc::SIGKILL, "was ended by signal 9; "),
     ] {
         for case in ["never-armed", "listen", "async"] {
-            let mut run = start(&place, &[program, &gid, case, "7471", how]);
+            let mut run = start(&place, &[program, gid, case, "7471", how]);
             await_watch(&mut run);
             match how {
                 "killed" => {
