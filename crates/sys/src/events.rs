@@ -177,22 +177,18 @@ pub fn readable(fds: impl Iterator<Item = RawFd>) -> io::Result<Vec<bool>> {
             revents: 0,
         })
         .collect();
+    poll_now(&mut set)?;
+    Ok(set.iter().map(|entry| entry.revents != 0).collect())
+}
+
+/// ppoll(2) without waiting: how many entries of the set something happened to.
+pub fn poll_now(set: &mut [libc::pollfd]) -> io::Result<usize> {
     let time = Timespec::default();
     let no_mask: *const u8 = std::ptr::null();
-    let call = libc::SYS_ppoll;
-    // SAFETY: `set` has `set.len()` entries, and the time lives across the call, which does not
-    // change it where it is zero; no signal mask is given. By number, as above.
-    unsafe {
-        raw!(
-            call,
-            set.as_mut_ptr(),
-            set.len(),
-            &raw const time,
-            no_mask,
-            0usize
-        )
-    }?;
-    Ok(set.iter().map(|entry| entry.revents != 0).collect())
+    let (call, entries) = (libc::SYS_ppoll, set.as_mut_ptr());
+    // SAFETY: so many entries are lent, and the time lives across the call, which does not change
+    // it where it is zero; no signal mask is given. By number, as in `poll`.
+    unsafe { raw!(call, entries, set.len(), &raw const time, no_mask, 0usize) }
 }
 
 #[cfg(test)]

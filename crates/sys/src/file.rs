@@ -206,6 +206,12 @@ pub fn byte_is_locked(fd: &Fd, offset: u64) -> io::Result<bool> {
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
+/// Is this the number of an open descriptor?
+pub fn is_open(fd: RawFd) -> bool {
+    // SAFETY: the number is only used in the call, which fails if no descriptor has it.
+    fd >= 0 && rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok()
+}
+
 /// Which file a descriptor refers to. Holds on to the file, so that no other one gets its number.
 #[derive(Debug)]
 pub struct FileIdentity {

@@ -21,6 +21,7 @@ use raw::raw;
 mod asleep;
 mod barrier;
 mod blame;
+mod capability;
 pub mod child;
 mod clock;
 mod control;
@@ -35,6 +36,7 @@ mod memory;
 mod netlink;
 mod note;
 mod pages;
+pub mod path;
 pub mod process;
 mod random;
 mod raw;
@@ -45,10 +47,12 @@ pub mod signal;
 mod spare;
 mod threads;
 mod unix;
+mod usersock;
 mod xdp;
 pub use asleep::*;
 pub use barrier::*;
 pub use blame::failed_call;
+pub use capability::*;
 pub use clock::*;
 pub use datagram::*;
 pub use epoll::*;
@@ -66,6 +70,7 @@ pub use route::*;
 pub use spare::*;
 pub use threads::*;
 pub use unix::*;
+pub use usersock::*;
 pub use xdp::*;
 
 /// An owned descriptor, closed by the raw call: neither a preloaded library's `close` nor a
@@ -89,15 +94,18 @@ impl Fd {
         Fd(made as RawFd)
     }
 
-    /// From what libc's `syscall` has returned for a call that makes a descriptor; errno has the
-    /// error.
+    /// Takes a descriptor from who had it, to close it; `None`: no descriptor has a number like
+    /// this. What is no open descriptor is closed in vain.
     ///
     /// # Safety
-    /// It is that, and nobody else has the descriptor.
-    pub unsafe fn from_call(ret: libc::c_long) -> io::Result<Fd> {
-        let made = usize::try_from(ret).map_err(|_| io::Error::last_os_error())?;
-        // SAFETY: the call has made it, as the caller vouches for.
-        Ok(unsafe { Fd::from_number(made) })
+    /// Nobody else uses the number any more.
+    pub unsafe fn take(number: RawFd) -> Option<Fd> {
+        (number >= 0).then_some(Fd(number))
+    }
+
+    /// Gives it away: who gets the number closes it.
+    pub fn give(self) -> RawFd {
+        std::mem::ManuallyDrop::new(self).0
     }
 
     /// One more descriptor of the same file.

@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use rustix::thread::CapabilitySet;
+
 use crate::raw::raw;
 use crate::room;
 
@@ -27,14 +29,7 @@ pub fn pages(start: usize, len: usize) -> u64 {
 
 /// Bytes that the process may lock; `None`: no limit holds for it.
 pub fn memlock_limit() -> Option<u64> {
-    const CAP_IPC_LOCK: u32 = 14;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    if effective & (1 << CAP_IPC_LOCK) != 0 {
+    if crate::capability::has(CapabilitySet::IPC_LOCK) {
         return None;
     }
     let mut limit = libc::rlimit {

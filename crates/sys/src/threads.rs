@@ -12,6 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
 
+use crate::raw::raw;
+
 /// A thread of the device's own. It runs on when this is dropped.
 #[derive(Debug)]
 pub struct Thread(Option<libc::pthread_t>);
@@ -100,8 +102,7 @@ impl Drop for Thread {
 
 /// The number that the kernel has given the calling thread.
 pub fn thread_id() -> u32 {
-    // SAFETY: takes nothing, and never fails.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+    rustix::thread::gettid().as_raw_pid() as u32
 }
 
 /// A variable of each thread's own, dropped at the thread's end.
@@ -248,7 +249,7 @@ fn ask_for_short_slice() {
     unsafe {
         let mut attr = SchedAttr::default();
         let size = size_of::<SchedAttr>() as u32;
-        if libc::syscall(libc::SYS_sched_getattr, 0, &mut attr, size, 0) != 0
+        if raw!(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0).is_err()
             || attr.policy != libc::SCHED_OTHER as u32
         {
             return;
@@ -256,7 +257,7 @@ fn ask_for_short_slice() {
         attr.size = size;
         attr.runtime = SLICE_NS;
         attr.flags = 0;
-        libc::syscall(libc::SYS_sched_setattr, 0, &attr, 0);
+        let _ = raw!(libc::SYS_sched_setattr, 0, &raw const attr, 0);
     }
 }
 

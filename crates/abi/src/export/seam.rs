@@ -33,6 +33,17 @@ pub fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// What the kernel says, in the way of libc's functions: a number, or -1 and errno.
+pub fn kernel_answer(said: std::io::Result<usize>) -> isize {
+    match said {
+        Ok(number) => number as isize,
+        Err(error) => {
+            set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+            -1
+        }
+    }
+}
+
 fn guard<T, E: From<Errno>>(
     body: impl FnOnce() -> std::result::Result<T, E>,
 ) -> std::result::Result<T, E> {

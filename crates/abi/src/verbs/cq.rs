@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_nic::{CompChannel, CqOptions, Waiting};
+use rnic_sys::Fd;
 
 use crate::c::*;
 use crate::convert::wc::work_completion;
@@ -24,7 +25,7 @@ use crate::system::waits;
 /// A program may put its descriptor elsewhere: dup2(2), close(2), and the new number into `fd` of
 /// the structure. So it has one of its own, and events go by another.
 fn duplicate(fd: RawFd) -> Result<RawFd> {
-    let copy = rnic_sys::Fd::duplicate_of(fd).map_err(|error| {
+    let copy = Fd::duplicate_of(fd).map_err(|error| {
         Refusal::from(Errno(error.raw_os_error().unwrap_or(libc::EMFILE)))
             .because("the channel's descriptor cannot be duplicated")
     })?;
@@ -68,7 +69,7 @@ pub unsafe fn destroy_channel(channel: *mut ibv_comp_channel) -> Result<()> {
     waits::forget(&object.nic);
     // SAFETY: checked for NULL, and the program gives it and its descriptor up.
     unsafe {
-        libc::syscall(libc::SYS_close, (*channel).fd);
+        drop(Fd::take((*channel).fd));
         drop(take_c::<ChannelObject>(channel));
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 
 use rnic_nic::{Context, DEVICE_NAME, device_guid};
+use rnic_sys::Fd;
 
 use super::ops;
 use crate::c::*;
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         drop(open);
         if object.imported {
             // SAFETY: a descriptor that `ibv_import_device` was given to keep.
-            unsafe { libc::close(cmd_fd) };
+            drop(unsafe { Fd::take(cmd_fd) });
         }
         if nic.has_objects() {
             nic.revoke();

@@ -17,8 +17,7 @@ use crate::handles::pd::{self, PdObject};
 /// A context on a duplicate of another one's `cmd_fd`, which belongs to it from now on.
 extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
     Verb("ibv_import_device").makes(close_device, || {
-        // SAFETY: F_GETFD takes a plain integer.
-        if unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
+        if !rnic_sys::is_open(cmd_fd) {
             return Err(
                 Refusal::new(libc::EBADF).because(format!("{cmd_fd} is no open file descriptor"))
             );

@@ -184,9 +184,9 @@ fn a_crate_uses_lower_floors_alone() {
     }
 }
 
-/// The files of the device's crate, its tests apart, whose text has one of these words.
-fn files_of_the_device_with(words: &[&str]) -> BTreeSet<String> {
-    let source = repository().join("crates/nic/src");
+/// The files of a crate, its tests apart, whose text has one of these words.
+fn files_with(folder: &Path, words: &[&str]) -> BTreeSet<String> {
+    let source = folder.join("src");
     let mut folders = vec![source.clone()];
     let mut found = BTreeSet::new();
     while let Some(folder) = folders.pop() {
@@ -205,6 +205,25 @@ fn files_of_the_device_with(words: &[&str]) -> BTreeSet<String> {
         }
     }
     found
+}
+
+fn files_of_the_device_with(words: &[&str]) -> BTreeSet<String> {
+    files_with(&repository().join("crates/nic"), words)
+}
+
+/// libc's `syscall` changes errno, and each call by number is unsafe: one file makes them.
+#[test]
+fn system_calls_by_number_are_made_in_one_file() {
+    for (name, folder) in crates() {
+        let found = files_with(&folder, &["::syscall("]);
+        match name.as_str() {
+            "sys" => assert_eq!(found, ["raw.rs".to_owned()].into()),
+            _ => assert!(
+                found.is_empty(),
+                "{name} makes them in {found:?}: see `sys`"
+            ),
+        }
+    }
 }
 
 #[test]

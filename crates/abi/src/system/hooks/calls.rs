@@ -8,9 +8,11 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 
+use rnic_sys::path::{self, Links};
+
 use super::next::{call_next, hook};
 use super::{live, tree};
-use crate::export::seam::{self, set_errno};
+use crate::export::seam::{self, kernel_answer, set_errno};
 use crate::system::counters;
 
 /// First bytes of the paths that may be ours.
@@ -99,13 +101,8 @@ unsafe fn open_file(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint)
         let Some(target) = Target::to_open(path, writes) else {
             return -1;
         };
-        libc::syscall(
-            libc::SYS_openat,
-            dir,
-            target.as_ptr(),
-            flags,
-            mode_for(flags, mode),
-        ) as c_int
+        let mode = mode_for(flags, mode);
+        kernel_answer(path::open(dir, target.as_ptr(), flags, mode)) as c_int
     }
 }
 
@@ -116,7 +113,7 @@ unsafe fn stat_file(dir: c_int, path: *const c_char, buffer: *mut c_void, flags:
     // SAFETY: by contract.
     unsafe {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_newfstatat, dir, target.as_ptr(), buffer, flags) as c_int
+        kernel_answer(path::status(dir, target.as_ptr(), buffer, flags)) as c_int
     }
 }
 
@@ -126,7 +123,7 @@ unsafe fn read_link(dir: c_int, path: *const c_char, buffer: *mut c_char, size: 
     // SAFETY: by contract.
     unsafe {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_readlinkat, dir, target.as_ptr(), buffer, size) as isize
+        kernel_answer(path::read_link(dir, target.as_ptr(), buffer, size))
     }
 }
 
@@ -179,12 +176,12 @@ hook! {
         = stat_file(dir, path, buffer, flags);
     statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buffer: *mut c_void) -> c_int = {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_statx, dir, target.as_ptr(), flags, mask, buffer) as c_int
+        kernel_answer(path::extended_status(dir, target.as_ptr(), flags, mask, buffer)) as c_int
     };
 
     access(path: *const c_char, mode: c_int) -> c_int = {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, target.as_ptr(), mode) as c_int
+        kernel_answer(path::access(target.as_ptr(), mode)) as c_int
     };
     faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = {
         let path = Target::of(path);
@@ -206,19 +203,19 @@ hook! {
     // ls(1) asks for these of every file that it lists.
     getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize = {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_getxattr, target.as_ptr(), name, value, size) as isize
+        kernel_answer(path::attribute(target.as_ptr(), Links::Followed, name, value, size))
     };
     lgetxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize = {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_lgetxattr, target.as_ptr(), name, value, size) as isize
+        kernel_answer(path::attribute(target.as_ptr(), Links::Taken, name, value, size))
     };
     listxattr(path: *const c_char, list: *mut c_char, size: usize) -> isize = {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_listxattr, target.as_ptr(), list, size) as isize
+        kernel_answer(path::attributes(target.as_ptr(), Links::Followed, list, size))
     };
     llistxattr(path: *const c_char, list: *mut c_char, size: usize) -> isize = {
         let target = Target::of(path);
-        libc::syscall(libc::SYS_llistxattr, target.as_ptr(), list, size) as isize
+        kernel_answer(path::attributes(target.as_ptr(), Links::Taken, list, size))
     };
 
     fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = {
@@ -253,7 +250,7 @@ hook! {
     // Shells glob there.
     chdir(path: *const c_char) -> c_int = {
         let path = Target::of(path);
-        libc::syscall(libc::SYS_chdir, path.as_ptr()) as c_int
+        kernel_answer(path::change_folder(path.as_ptr())) as c_int
     };
     glob(pattern: *const c_char, flags: c_int, failed: *const c_void, found: *mut Glob) -> c_int
         = with_our_folders(pattern, flags, found, |flags| {

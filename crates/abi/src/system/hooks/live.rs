@@ -6,10 +6,11 @@
 //! counter.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rnic_nic::PortCounters;
+use rnic_sys::segment::Segment;
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::system::counters::COUNTERS;
@@ -20,7 +21,7 @@ const WORDS: usize = 3;
 struct Live {
     counter: usize,
     fd: i32,
-    text: &'static [AtomicU64; WORDS],
+    text: Segment,
     value: u64,
 }
 
@@ -69,43 +70,18 @@ pub fn path(counter: usize) -> Option<CString> {
 }
 
 fn create(counter: usize) -> Option<Live> {
-    let size = WORDS * size_of::<AtomicU64>();
-    // SAFETY: system calls with a C string and integers; a mapping that is never undone lives for
-    // 'static, and zeros are valid atomics.
-    unsafe {
-        let name = c"rnic-counter".as_ptr();
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        let fd = libc::syscall(libc::SYS_memfd_create, name, flags) as i32;
-        if fd < 0 {
-            return None;
-        }
-        // Filled at once: a hole for which there is no memory would be SIGBUS at the next count.
-        let mapped = if libc::syscall(libc::SYS_fallocate, fd, 0, 0usize, size) == 0 {
-            let rights = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(std::ptr::null_mut(), size, rights, libc::MAP_SHARED, fd, 0)
-        } else {
-            libc::MAP_FAILED
-        };
-        if mapped == libc::MAP_FAILED {
-            libc::syscall(libc::SYS_close, fd);
-            return None;
-        }
-        // A file that somebody cuts short would end this process by SIGBUS at the next count.
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-        if libc::syscall(libc::SYS_fcntl, fd, libc::F_ADD_SEALS, seals) != 0 {
-            libc::munmap(mapped, size);
-            libc::syscall(libc::SYS_close, fd);
-            return None;
-        }
-        let live = Live {
-            counter,
-            fd,
-            text: &*mapped.cast::<[AtomicU64; WORDS]>(),
-            value: 0,
-        };
-        live.store(0);
-        Some(live)
-    }
+    let size = WORDS * size_of::<u64>();
+    let (text, file) = Segment::create(size, size).ok()?;
+    let live = Live {
+        counter,
+        // For the rest of the process: a descriptor that the program has closed since may be one
+        // of its own by then.
+        fd: file.give(),
+        text,
+        value: 0,
+    };
+    live.store(0);
+    Some(live)
 }
 
 /// Stores what has changed.
@@ -137,8 +113,10 @@ impl Live {
             *byte = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
-        for (word, chunk) in self.text.iter().zip(bytes.as_chunks::<8>().0) {
-            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        for (i, chunk) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            self.text
+                .word(8 * i)
+                .store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
         }
     }
 }

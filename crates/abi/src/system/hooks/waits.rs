@@ -3,7 +3,7 @@
 //! Where no channel is among the descriptors they go on to the C library at the cost of looking at
 //! a counter that is 0, or of a look into a small table.
 
-use core::ffi::{c_int, c_ulong, c_void};
+use core::ffi::{c_int, c_ulong};
 use std::os::fd::RawFd;
 use std::ptr::{null, null_mut};
 use std::time::Duration;
@@ -55,22 +55,7 @@ pub unsafe fn libc_poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_i
 
 /// Whether the kernel says that one of these is ready, without waiting. No cancellation point.
 fn are_ready(fds: &mut [pollfd]) -> bool {
-    let zero = timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: so many descriptors, and a time.
-    let count = unsafe {
-        libc::syscall(
-            libc::SYS_ppoll,
-            fds.as_mut_ptr(),
-            fds.len(),
-            &raw const zero,
-            null::<c_void>(),
-            0,
-        )
-    };
-    count != 0
+    !matches!(rnic_sys::poll_now(fds), Ok(0))
 }
 
 /// Which of libc's functions waits for a set.

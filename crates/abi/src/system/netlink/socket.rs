@@ -15,16 +15,17 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use libc::sockaddr_nl;
 use rnic_nic::resources::{Kind, Survey};
 use rnic_nic::{DeviceAttr, PortState, device_guid, gid_table, netdev};
+use rnic_sys::{NumberOfSocket, may_administer_network, netlink_peer, unknown_port};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::message::Options;
 use super::nldev::{self, Datagrams, World};
+use crate::export::seam::kernel_answer;
 
-/// What programs get in its place.
-const NETLINK_USERSOCK: c_int = 2;
-
+const ADDRESS_LEN: u32 = size_of::<sockaddr_nl>() as u32;
 /// So many are known before those that are closed are looked for.
 const MANY: usize = 64;
 /// A fork may have left the lock taken for ever: then there are no such sockets.
@@ -66,44 +67,14 @@ fn lock_soon() -> Option<MutexGuard<'static, Sockets>> {
     Some(sockets)
 }
 
-/// `struct sockaddr_nl`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Address {
-    family: u16,
-    pad: u16,
-    port: u32,
-    groups: u32,
-}
-
-const ADDRESS_LEN: u32 = size_of::<Address>() as u32;
-
-impl Address {
-    fn of(port: u32) -> Address {
-        Address {
-            family: libc::AF_NETLINK as u16,
-            pad: 0,
-            port,
-            groups: 0,
-        }
-    }
-}
-
-/// A descriptor of our own, closed by the raw call.
-struct Own(RawFd);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        // SAFETY: nobody else has it.
-        unsafe { libc::syscall(libc::SYS_close, self.0) };
-    }
-}
-
 /// socket(2) for NETLINK_RDMA; -1 and errno.
 pub fn open(kind: c_int) -> c_int {
-    let fd = make(kind);
-    if fd >= 0
-        && let Some(inode) = inode(fd)
+    let made = netlink_peer(kind);
+    let inode = made
+        .as_ref()
+        .ok()
+        .and_then(|fd| NumberOfSocket::from(fd).inode());
+    if let Some(inode) = inode
         && let Some(mut sockets) = lock_soon()
     {
         if sockets.all.len() >= MANY {
@@ -116,21 +87,7 @@ pub fn open(kind: c_int) -> c_int {
         });
         ANY.store(true, Ordering::Release);
     }
-    fd
-}
-
-fn make(kind: c_int) -> RawFd {
-    // SAFETY: no pointers.
-    unsafe { libc::syscall(libc::SYS_socket, libc::AF_NETLINK, kind, NETLINK_USERSOCK) as RawFd }
-}
-
-/// The inode of a socket.
-fn inode(fd: RawFd) -> Option<u64> {
-    // SAFETY: integers, which the kernel fills in: its `struct stat` is libc's on 64-bit systems.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let failed = unsafe { libc::syscall(libc::SYS_fstat, fd, &raw mut stat) } != 0;
-    (!failed && stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(stat.st_ino)
+    kernel_answer(made.map(|fd| fd.give() as usize)) as c_int
 }
 
 /// A program may open one socket after the other for ever.
@@ -161,16 +118,20 @@ pub fn is_one(fd: RawFd) -> bool {
 fn known(fd: RawFd) -> Option<u64> {
     let mut found = None;
     crate::export::seam::keeping_errno(|| {
-        found = inode(fd).filter(|inode| {
-            lock_soon().is_some_and(|sockets| sockets.all.iter().any(|s| s.inode == *inode))
-        });
+        found = NumberOfSocket::new(fd)
+            .and_then(NumberOfSocket::inode)
+            .filter(|inode| {
+                lock_soon().is_some_and(|sockets| sockets.all.iter().any(|s| s.inode == *inode))
+            });
     });
     found
 }
 
 /// Answers what the program sent to the kernel by one of the sockets.
 pub fn ask(fd: RawFd, datagram: &[u8]) {
-    let Some(inode) = known(fd) else { return };
+    let (Some(inode), Some(fd)) = (known(fd), NumberOfSocket::new(fd)) else {
+        return;
+    };
     let Some(port) = port_of(fd) else { return };
     let answers = answers(fd, datagram, port);
     if let Some(mut sockets) = lock_soon()
@@ -183,7 +144,9 @@ pub fn ask(fd: RawFd, datagram: &[u8]) {
 
 /// The program comes to receive by one of the sockets: there is room for more.
 pub fn receive(fd: RawFd) {
-    let Some(inode) = known(fd) else { return };
+    let (Some(inode), Some(fd)) = (known(fd), NumberOfSocket::new(fd)) else {
+        return;
+    };
     if let Some(mut sockets) = lock_soon()
         && let Some(socket) = sockets.all.iter_mut().find(|s| s.inode == inode)
         && (socket.next.is_some() || !socket.waiting.is_empty())
@@ -198,7 +161,7 @@ pub fn receive(fd: RawFd) {
 /// # Safety
 /// `address` is NULL, or has `len` bytes that may be written.
 pub unsafe fn from_kernel(address: *mut c_void, len: u32) {
-    let at = std::mem::offset_of!(Address, port);
+    let at = std::mem::offset_of!(sockaddr_nl, nl_pid);
     if !address.is_null() && len >= ADDRESS_LEN {
         // SAFETY: within the bytes that there are; they need no alignment.
         unsafe { address.byte_add(at).cast::<u32>().write_unaligned(0) };
@@ -214,46 +177,32 @@ pub unsafe fn port_named(address: *const c_void, len: u32) -> Option<u32> {
         return None;
     }
     // SAFETY: so many bytes are there; they need no alignment.
-    let address = unsafe { address.cast::<Address>().read_unaligned() };
-    (c_int::from(address.family) == libc::AF_NETLINK).then_some(address.port)
+    let address = unsafe { address.cast::<sockaddr_nl>().read_unaligned() };
+    (c_int::from(address.nl_family) == libc::AF_NETLINK).then_some(address.nl_pid)
 }
 
 impl Socket {
     /// Sends as many answers as the socket holds.
-    fn send(&mut self, fd: RawFd, port: u32) {
-        let (Some(sender), from) = (Own::new(), strange()) else {
+    fn send(&mut self, fd: NumberOfSocket<'_>, port: u32) {
+        let Ok(sender) = netlink_peer(libc::SOCK_RAW | libc::SOCK_CLOEXEC) else {
             return;
         };
-        if bind(sender.0, from).is_err()
-            || connect(sender.0, strange()).is_err()
-            || connect(fd, from).is_err()
+        let (sender, from) = (NumberOfSocket::from(&sender), unknown_port());
+        if sender.bind(from).is_err()
+            || sender.connect(unknown_port()).is_err()
+            || fd.connect(from).is_err()
         {
             return;
         }
-        let to = Address::of(port);
-        loop {
-            let next = self.next.take().or_else(|| self.make());
-            let Some(datagram) = next else { break };
-            // SAFETY: bytes and an address that live through the call, which only reads them.
-            let sent = unsafe {
-                libc::syscall(
-                    libc::SYS_sendto,
-                    sender.0,
-                    datagram.as_ptr(),
-                    datagram.len(),
-                    libc::MSG_DONTWAIT,
-                    &raw const to,
-                    ADDRESS_LEN,
-                )
-            };
-            if sent < 0 {
-                if std::io::Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock {
+        while let Some(datagram) = self.next.take().or_else(|| self.make()) {
+            if let Err(error) = sender.send_to(&datagram, port) {
+                if error.kind() == std::io::ErrorKind::WouldBlock {
                     self.next = Some(datagram);
                 }
                 break;
             }
         }
-        let _ = connect(fd, strange());
+        let _ = fd.connect(unknown_port());
     }
 
     /// The next answer.
@@ -268,82 +217,13 @@ impl Socket {
     }
 }
 
-impl Own {
-    fn new() -> Option<Own> {
-        let fd = make(libc::SOCK_RAW | libc::SOCK_CLOEXEC);
-        (fd >= 0).then_some(Own(fd))
-    }
-}
-
-/// A port that nobody has, nor can guess.
-fn strange() -> u32 {
-    let mut port = 0u32;
-    // SAFETY: the kernel writes at most four bytes.
-    unsafe { libc::syscall(libc::SYS_getrandom, &raw mut port, size_of::<u32>(), 0) };
-    // Of those that the kernel does not give to processes by their number.
-    port | 1 << 31
-}
-
-fn check(result: libc::c_long) -> std::io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
-fn bind(fd: RawFd, port: u32) -> std::io::Result<()> {
-    let address = Address::of(port);
-    // SAFETY: an address that lives through the call.
-    check(unsafe { libc::syscall(libc::SYS_bind, fd, &raw const address, ADDRESS_LEN) })
-}
-
-fn connect(fd: RawFd, port: u32) -> std::io::Result<()> {
-    let address = Address::of(port);
-    // SAFETY: an address that lives through the call.
-    check(unsafe { libc::syscall(libc::SYS_connect, fd, &raw const address, ADDRESS_LEN) })
-}
-
 /// The own port of a socket; one that has none gets one, as it does from the kernel when it sends.
-fn port_of(fd: RawFd) -> Option<u32> {
-    let named = || {
-        let mut address = Address::of(0);
-        let mut len = ADDRESS_LEN;
-        // SAFETY: room for an address, and its length.
-        let named =
-            unsafe { libc::syscall(libc::SYS_getsockname, fd, &raw mut address, &raw mut len) };
-        (named == 0 && address.port != 0).then_some(address.port)
-    };
-    named().or_else(|| bind(fd, 0).ok().and_then(|()| named()))
+fn port_of(fd: NumberOfSocket<'_>) -> Option<u32> {
+    fd.port()
+        .or_else(|| fd.bind(0).ok().and_then(|()| fd.port()))
 }
 
-fn option(fd: RawFd, name: c_int) -> bool {
-    let (mut value, mut len): (c_int, u32) = (0, size_of::<c_int>() as u32);
-    // SAFETY: room for a number, and its length.
-    let got = unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd,
-            libc::SOL_NETLINK,
-            name,
-            &raw mut value,
-            &raw mut len,
-        )
-    };
-    got == 0 && value != 0
-}
-
-fn is_admin() -> bool {
-    const VERSION_3: u32 = 0x2008_0522;
-    const CAP_NET_ADMIN: u32 = 12;
-    let header = [VERSION_3, 0];
-    // Effective, permitted, inheritable, for 32 capabilities each.
-    let mut data = [0u32; 6];
-    // SAFETY: the kernel reads the header and writes two sets of three words.
-    let got = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), data.as_mut_ptr()) };
-    got == 0 && data[0] >> CAP_NET_ADMIN & 1 == 1
-}
-
-fn answers(fd: RawFd, datagram: &[u8], port: u32) -> Datagrams {
+fn answers(fd: NumberOfSocket<'_>, datagram: &[u8], port: u32) -> Datagrams {
     let table = gid_table();
     let attr = DeviceAttr::new();
     let survey = RefCell::new(Survey::default());
@@ -355,10 +235,10 @@ fn answers(fd: RawFd, datagram: &[u8], port: u32) -> Datagrams {
         fw_version: attr.fw_ver,
         state: PortState::of(&table),
         netdev: netdev(&table).map(|row| (row.ifindex, row.ifname.clone())),
-        is_admin: is_admin(),
+        is_admin: may_administer_network(),
         options: Options {
-            cap_ack: option(fd, libc::NETLINK_CAP_ACK),
-            ext_ack: option(fd, libc::NETLINK_EXT_ACK),
+            cap_ack: fd.has_option(libc::NETLINK_CAP_ACK),
+            ext_ack: fd.has_option(libc::NETLINK_EXT_ACK),
         },
         list: &list,
         counters: &counters,

@@ -1,5 +1,7 @@
 //! The sockets by system calls, as a program has them behind the interposed functions.
 
+use rnic_sys::Fd;
+
 use super::*;
 
 fn receive_into(fd: RawFd, buffer: &mut [u8], flags: c_int) -> std::io::Result<usize> {
@@ -19,7 +21,12 @@ fn who_is_there() -> Vec<u8> {
 }
 
 fn close(fd: RawFd) {
-    drop(Own(fd));
+    // SAFETY: a socket of the test's, which does not use it any more.
+    drop(unsafe { Fd::take(fd) });
+}
+
+fn socket(fd: RawFd) -> NumberOfSocket<'static> {
+    NumberOfSocket::new(fd).expect("a number of a descriptor")
 }
 
 fn duplicate(fd: RawFd) -> RawFd {
@@ -52,9 +59,9 @@ fn another_socket_of_the_same_number_is_another() {
     close(fd);
     let mut others = Vec::new();
     for _ in 0..200 {
-        let other = make(libc::SOCK_RAW);
-        assert!(!is_one(other));
-        others.push(Own(other));
+        let other = netlink_peer(libc::SOCK_RAW).unwrap();
+        assert!(!is_one(other.raw()));
+        others.push(other);
     }
     assert!(!is_one(-1) && !is_one(0));
 }
@@ -62,14 +69,14 @@ fn another_socket_of_the_same_number_is_another() {
 #[test]
 fn what_a_socket_does_not_hold_comes_when_there_is_room() {
     let fd = open(libc::SOCK_RAW);
-    let inode = inode(fd).unwrap();
+    let inode = socket(fd).inode().unwrap();
     {
         let mut sockets = lock_soon().unwrap();
         let socket = sockets.all.iter_mut().find(|s| s.inode == inode).unwrap();
         let many = (0..1000u32).map(|n| [n.to_ne_bytes(); 700].concat());
         socket.waiting.push_back(Box::new(many));
-        let port = port_of(fd).unwrap();
-        socket.send(fd, port);
+        let asker = NumberOfSocket::new(fd).unwrap();
+        socket.send(asker, port_of(asker).unwrap());
         assert!(socket.next.is_some(), "2.8 MB are more than a socket holds");
     }
     let mut buffer = [0; 4096];
@@ -86,22 +93,11 @@ fn what_a_socket_does_not_hold_comes_when_there_is_room() {
 fn nobody_else_can_answer() {
     let fd = open(libc::SOCK_RAW);
     ask(fd, &who_is_there());
-    let stranger = Own::new().unwrap();
-    let to = Address::of(port_of(fd).unwrap());
-    // SAFETY: bytes and an address.
-    let sent = unsafe {
-        let to = &raw const to;
-        libc::sendto(
-            stranger.0,
-            b"lies".as_ptr().cast(),
-            4,
-            0,
-            to.cast(),
-            ADDRESS_LEN,
-        )
-    };
-    let errno = std::io::Error::last_os_error().raw_os_error();
-    assert_eq!((sent, errno), (-1, Some(libc::ECONNREFUSED)));
+    let stranger = netlink_peer(libc::SOCK_RAW).unwrap();
+    let to = port_of(socket(fd)).unwrap();
+    let sent = NumberOfSocket::from(&stranger).send_to(b"lies", to);
+    let errno = sent.unwrap_err().raw_os_error();
+    assert_eq!(errno, Some(libc::ECONNREFUSED));
     // Nor does what is not interposed reach anybody: the program learns it.
     // SAFETY: bytes.
     let written = unsafe { libc::write(fd, b"lies".as_ptr().cast(), 4) };
@@ -120,9 +116,15 @@ fn closed_sockets_are_forgotten() {
 
 #[test]
 fn addresses_are_read_and_written_within_what_there_is() {
-    let kernel = Address::of(0);
-    let mut peer = Address::of(7);
-    let at = |address: &Address| (&raw const *address).cast::<c_void>();
+    let address = |port| {
+        // SAFETY: a structure of integers.
+        let mut address: sockaddr_nl = unsafe { std::mem::zeroed() };
+        (address.nl_family, address.nl_pid) = (libc::AF_NETLINK as u16, port);
+        address
+    };
+    let kernel = address(0);
+    let mut peer = address(7);
+    let at = |address: &sockaddr_nl| (&raw const *address).cast::<c_void>();
     // SAFETY: lengths up to that of the address.
     unsafe {
         assert_eq!(port_named(at(&kernel), ADDRESS_LEN), Some(0));
@@ -130,10 +132,10 @@ fn addresses_are_read_and_written_within_what_there_is() {
         assert_eq!(port_named(at(&peer), ADDRESS_LEN - 1), None);
         from_kernel((&raw mut peer).cast(), ADDRESS_LEN - 1);
         from_kernel(std::ptr::null_mut(), ADDRESS_LEN);
-        assert_eq!(peer.port, 7);
+        assert_eq!(peer.nl_pid, 7);
         from_kernel((&raw mut peer).cast(), ADDRESS_LEN);
-        assert_eq!(peer.port, 0);
-        peer.family = libc::AF_UNIX as u16;
+        assert_eq!(peer.nl_pid, 0);
+        peer.nl_family = libc::AF_UNIX as u16;
         assert_eq!(port_named(at(&peer), ADDRESS_LEN), None);
     }
 }
