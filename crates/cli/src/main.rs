@@ -20,7 +20,7 @@ mod topics;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use commands::{bench, demo, devices, dissect, explain, pages, part, run, verify};
+use commands::{bench, demo, devices, dissect, explain, pages, part, run, top, verify};
 use platform::out;
 
 /// A software RDMA NIC: run RDMA programs on any Linux machine, with no RDMA hardware, kernel
@@ -98,6 +98,8 @@ enum Command {
     Bench(bench::Args),
     /// Transfer random data by every operation and check every byte
     Verify(verify::Args),
+    /// Watch all processes that use the NIC: who talks to whom, how much, how fast, what is lost
+    Top(top::Args),
     /// The second process of demo, bench and verify
     #[command(hide = true)]
     Part(part::Args),
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Verify(args) => verify::main(args),
+        Command::Top(args) => top::main(args),
         Command::Part(args) => part::main(args),
         Command::Pages(args) => pages::main(args, parser()),
     };

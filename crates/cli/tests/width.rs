@@ -1,41 +1,22 @@
 //! What is for people fits their terminal.
 
-use std::fs::File;
 use std::io::Read;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
-
-use crate::common::{rnic, run, stdout};
+use crate::common::{rnic, run, stdout, terminal};
 
 /// What a terminal of so many columns shows of a command.
 fn on_a_terminal(columns: u16, args: &[&str]) -> String {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&ours).expect("ours");
-    unlockpt(&ours).expect("ours");
-    let size = Winsize {
-        ws_row: 24,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&ours, size).expect("a size");
-    let name = ptsname(&ours, Vec::new()).expect("a name");
-    let theirs = File::options()
-        .write(true)
-        .read(true)
-        .open(name.to_str().expect("text"));
+    let (mut ours, theirs) = terminal(columns, 24);
     let mut command = rnic();
     command
         .args(args)
         .env_remove("COLUMNS")
         .env("NO_COLOR", "1");
-    command.stdout(theirs.expect("the other end"));
+    command.stdout(theirs);
     let mut child = command.spawn().expect("rnic starts");
     // The last copy of the other end is the child's.
     drop(command);
     let (mut shown, mut piece) = (Vec::new(), [0; 4096]);
-    let mut ours = File::from(ours);
     // An error is the end: nobody has the other end any more.
     while let Ok(n @ 1..) = ours.read(&mut piece) {
         shown.extend_from_slice(&piece[..n]);

@@ -67,8 +67,8 @@ pub use rnic_link::{
     SimulatedPort, SimulatedPortConfig, Wire, XdpSpec,
 };
 pub use rnic_transport::{
-    Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,
-    MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,
-    ShortData, ShortSend, Status, completion::vendor_err,
+    Address, BindWindow, ByOperation, Completion, CompletionOpcode, Counters, Flush, Immediate,
+    InlineBytes, MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe,
+    SgList, Sge, ShortData, ShortSend, Status, Traffic, completion::vendor_err,
 };
 pub use rnic_wire::{Gid, PathMtu};

@@ -9,10 +9,11 @@ use rnic_host::registry::range_of;
 
 use crate::driving::{NicShared, current};
 use crate::engine::peer_service::{list_question, listed};
-use crate::engine::resources::{decode, decode_counters};
+use crate::engine::resources::{decode, decode_carried, decode_counters};
 use crate::engine::{Common, PortCounters, sum};
 
-pub use crate::engine::resources::{Detail, Kind};
+pub use crate::engine::resources::{Carried, Detail, Kind, Path};
+pub use crate::observe::Histogram;
 
 /// An object of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,17 @@ impl Survey {
             all.extend(decode_counters(bytes));
         });
         sum(all.into_iter())
+    }
+
+    /// What the queue pairs of all processes of this user have carried, this one's among them, by
+    /// number. Their processes measure latencies from now on, for ten seconds.
+    pub fn carried(&mut self) -> Vec<Carried> {
+        let mut all = Vec::new();
+        self.ask(Kind::Carried, &mut |pid, bytes| {
+            all.extend(decode_carried(pid, bytes));
+        });
+        all.sort_by_key(|carried| carried.qpn);
+        all
     }
 
     /// The processes that did not answer, or not to the end.

@@ -94,7 +94,7 @@ fn take(cq: &Cq, most: usize) -> usize {
 /// Bytes of the bulk that have moved.
 fn moved(bulk: &Pair) -> u64 {
     let counters = bulk.qps[0].counters();
-    counters.bytes_sent + counters.bytes_received + counters.without_packets.bytes
+    counters.bytes_sent + counters.bytes_received + counters.without_packets.total().bytes
 }
 
 /// A short message goes from that queue pair to the other. What completes of the bulk meanwhile is

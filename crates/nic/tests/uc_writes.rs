@@ -120,7 +120,7 @@ fn a_ping_pong_takes_no_packets() {
     }
     let may = may_do_without();
     for qp in [&c.a, &c.b] {
-        let without = qp.counters().without_packets.messages;
+        let without = qp.counters().without_packets.total().messages;
         let all = if may { u64::from(ROUNDS) } else { 0 };
         assert!(
             (all.saturating_sub(20)..=all).contains(&without),
@@ -144,7 +144,7 @@ fn nothing_is_written_to_what_was_taken_back() {
     write_all();
     settle(&c, &here, &there);
     assert_eq!(first(&there), 3);
-    let without = || c.a.counters().without_packets.messages;
+    let without = || c.a.counters().without_packets.total().messages;
     let start = Instant::now();
     while may_do_without() && without() == 0 {
         assert!(start.elapsed() < PATIENCE, "all went by packets");

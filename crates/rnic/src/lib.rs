@@ -73,6 +73,7 @@ mod datagram;
 mod endpoint;
 mod error;
 pub mod exchange;
+pub mod monitor;
 mod pd;
 mod post;
 mod qp;
@@ -116,8 +117,8 @@ pub use xrc::{PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcTarget, XrcTarge
 // Plain values of the crates beneath that signatures here need.
 #[doc(inline)]
 pub use nic::{
-    Access, AsyncEvent, CompletionOpcode, Counters, DeviceAttr, DropCounters, Gid, GidEntry,
-    LinkCounters, PathMtu, PortAttr, PortState, QpEvent, QpState, Status,
+    Access, AsyncEvent, ByOperation, CompletionOpcode, Counters, DeviceAttr, DropCounters, Gid,
+    GidEntry, LinkCounters, PathMtu, PortAttr, PortState, QpEvent, QpState, Status, Traffic,
 };
 
 /// Names an object in asynchronous events.

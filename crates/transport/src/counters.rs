@@ -147,7 +147,7 @@ pub struct Counters {
     /// out.
     pub requested: ByOperation,
     /// Those of them that the device executed in the peer's memory by itself.
-    pub without_packets: Traffic,
+    pub without_packets: ByOperation,
     /// Requests of the peer that were executed; of a message that is still coming, its bytes so
     /// far.
     pub served: ByOperation,

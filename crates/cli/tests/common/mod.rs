@@ -1,7 +1,12 @@
 //! What tests of the program share.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 pub fn rnic() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rnic"));
@@ -39,6 +44,27 @@ pub fn expect_success(output: &Output) {
         stdout(output),
         stderr(output)
     );
+}
+
+/// A terminal of that size: the end of whoever looks at it and types, and the program's.
+pub fn terminal(columns: u16, rows: u16) -> (File, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&ours).expect("ours");
+    unlockpt(&ours).expect("ours");
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&ours, size).expect("a size");
+    let name = ptsname(&ours, Vec::new()).expect("a name");
+    let theirs = File::options()
+        .write(true)
+        .read(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(name.to_str().expect("text"));
+    (File::from(ours), theirs.expect("the other end"))
 }
 
 /// A private folder that removes itself.

@@ -11,7 +11,7 @@ use rnic_transport::{
 
 use crate::engine::tables::remote_srq::RemoteSrq;
 use crate::memory::{self, MemoryTable, PacketMemory};
-use crate::observe::{self, lint};
+use crate::observe::{self, Latencies, lint};
 use crate::queues::{Freed, QpShared, ReceiveSource, Signals};
 
 use super::FastPath;
@@ -27,6 +27,7 @@ pub(crate) struct DeviceView<'a> {
     /// XRC: the queue that the last request named.
     pub(super) selected_srq: &'a mut u32,
     pub(super) signals: &'a mut Signals,
+    pub(super) latencies: &'a mut Latencies,
     /// Where the payload of the packet in hand is, if it did not come with the headers.
     pub(super) packet: Option<&'a dyn PacketMemory>,
     /// XRC: what another process does for the queue pair.
@@ -390,6 +391,8 @@ impl Device for DeviceView<'_> {
             self.failed(&completion, false);
             self.signals.failed()
         };
+        let host = &self.shared.owner.host;
+        self.latencies.completed(send_slots, || host.now_ns());
         if lint::is_on() {
             let (shared, pd) = (self.shared, self.shared.pd);
             lint::completed(self.memory, pd, shared.qpn, &completion, send_slots);

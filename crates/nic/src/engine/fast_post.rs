@@ -117,6 +117,7 @@ impl Engine {
                 return ShortPost::NotThisWay;
             }
         }
+        let posted = entry.latencies.time_of_post(|| self.clock.exact_ns());
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
         let with_ack = self.answer_takes_acks && by_memory && entry.held_ack.is_held();
@@ -152,6 +153,9 @@ impl Engine {
             return ShortPost::NotThisWay;
         }
         entry.signals.posted(short.signaled);
+        if let Some(at) = posted {
+            entry.latencies.posted(at);
+        }
         self.timers.note(entry);
         self.flow.fairness.short(qpn, now);
         if by_memory {
@@ -251,6 +255,10 @@ impl Posting<'_> {
     #[inline(always)]
     pub(crate) fn post(&mut self, signaled: bool, wqe: SendWqe) {
         self.entry.signals.posted(signaled);
+        let at = self.entry.latencies.time_of_post(|| self.clock.exact_ns());
+        if let Some(at) = at {
+            self.entry.latencies.posted(at);
+        }
         // Whether one that is not signaled asks for an ACK depends on what is behind it.
         self.fast &= signaled || !self.alone;
         if !self.fast {

@@ -232,8 +232,11 @@ fn write_counters(line: &mut Line, c: &Counters) {
         });
     }
     for (name, value) in [
-        ("messages_without_packets", c.without_packets.messages),
-        ("bytes_without_packets", c.without_packets.bytes),
+        (
+            "messages_without_packets",
+            c.without_packets.total().messages,
+        ),
+        ("bytes_without_packets", c.without_packets.total().bytes),
         ("packets_sent", c.packets_sent),
         ("packets_received", c.packets_received),
         ("bytes_sent", c.bytes_sent),

@@ -13,6 +13,7 @@ mod connection;
 mod counters;
 mod drops;
 mod failure;
+mod latency;
 mod line;
 pub(crate) mod lint;
 mod silent;
@@ -32,6 +33,8 @@ pub(crate) use counters::{destroyed, note_all};
 pub use drops::DropCounters;
 pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
 pub use failure::{refused_verb, survived_refusals, was_reached};
+pub use latency::Histogram;
+pub(crate) use latency::Latencies;
 pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
 pub(crate) use way::no_answer;
 

@@ -39,6 +39,12 @@ impl Signals {
         (self.runs.len(), self.open)
     }
 
+    /// Work requests that no completion has retired yet.
+    pub(crate) fn outstanding(&self) -> u32 {
+        let posted = self.runs.iter().sum::<u32>() + self.open;
+        posted.saturating_sub(self.failed)
+    }
+
     /// Work requests retired by the next signaled completion.
     pub(crate) fn completed(&mut self) -> u32 {
         self.runs.pop_front().unwrap_or(0)
@@ -54,8 +60,7 @@ impl Signals {
     /// The queue was flushed: work requests that no completion will retire, since they had ended
     /// well, unsignaled, before one failed.
     pub(crate) fn abandoned(&mut self) -> u32 {
-        let posted = self.runs.iter().sum::<u32>() + self.open;
-        let left = posted.saturating_sub(self.failed);
+        let left = self.outstanding();
         self.reset();
         left
     }

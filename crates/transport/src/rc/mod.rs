@@ -626,6 +626,7 @@ impl Rc {
     /// Operations done without packets.
     #[inline]
     pub fn without_packets(&self) -> u64 {
-        self.shared.counters.without_packets.messages
+        let by = &self.shared.counters.without_packets;
+        by.write.messages + by.read.messages
     }
 }

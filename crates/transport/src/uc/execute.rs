@@ -18,7 +18,7 @@ impl Uc {
     /// RDMA WRITEs done without packets.
     #[inline]
     pub fn without_packets(&self) -> u64 {
-        self.counters.without_packets.messages
+        self.counters.without_packets.write.messages
     }
 
     /// Does the front WQE, of which no packet has left. False: it goes by packets.
@@ -56,7 +56,7 @@ impl Uc {
         });
         if done {
             out.spend(len as usize + COST_EXECUTED);
-            self.counters.without_packets.add(len);
+            self.counters.without_packets.write.add(len);
             self.sends
                 .complete_front(self.attr.qpn, &mut self.counters, device);
         }

@@ -399,7 +399,7 @@ impl World<'_> {
                 Kind::Mr => "mr",
                 Kind::Context => "ctx",
                 Kind::Srq => "srq",
-                Kind::Counters => continue,
+                Kind::Counters | Kind::Carried => continue,
             };
             let entry = writer.nest(attr::RES_SUMMARY_ENTRY);
             writer.text(attr::RES_SUMMARY_ENTRY_NAME, name);

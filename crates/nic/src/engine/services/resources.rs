@@ -4,6 +4,7 @@
 //! An engine answers page by page, at its turn. Facts only: what a page says was so a moment ago.
 //! Who asks is in [`crate::resources`].
 
+mod carried;
 mod record;
 
 use std::net::SocketAddr;
@@ -13,6 +14,8 @@ use crate::engine::{Engine, QpEntry};
 use crate::memory::domains;
 use crate::queues::{QpState, QpType, ReceiveSource, SrqShared};
 
+pub(crate) use carried::decode as decode_carried;
+pub use carried::{Carried, Path};
 pub(crate) use record::{decode, decode_counters};
 
 /// Most bytes of records in a page.
@@ -32,6 +35,8 @@ pub enum Kind {
     Srq = 7,
     /// None: what the port has counted.
     Counters = 8,
+    /// Queue pairs again: what each has carried, see [`Carried`].
+    Carried = 9,
 }
 
 impl Kind {
@@ -47,8 +52,10 @@ impl Kind {
     ];
 
     pub(crate) fn of(code: u8) -> Option<Kind> {
-        let all = Kind::OBJECTS.into_iter().chain([Kind::Counters]);
-        all.into_iter().find(|kind| *kind as u8 == code)
+        let mut all = Kind::OBJECTS
+            .into_iter()
+            .chain([Kind::Counters, Kind::Carried]);
+        all.find(|kind| *kind as u8 == code)
     }
 }
 
@@ -124,10 +131,18 @@ fn region_number(first_range: u32, key: u32) -> u32 {
 }
 
 impl Page {
+    /// Is there room for a record of `longest` bytes at most? If not, the next page begins with it.
+    fn has_room(&mut self, place: usize, longest: usize) -> bool {
+        let fits = self.bytes.len() + longest <= PAGE;
+        if !fits {
+            self.next = place as u32;
+        }
+        fits
+    }
+
     /// Adds a record; false: it does not fit.
     fn add(&mut self, place: usize, number: u32, detail: &Detail) -> bool {
-        if self.bytes.len() + record::LONGEST > PAGE {
-            self.next = place as u32;
+        if !self.has_room(place, record::LONGEST) {
             return false;
         }
         record::encode(&mut self.bytes, number, detail);
@@ -146,13 +161,18 @@ impl Page {
 impl Engine {
     /// Objects of a kind from the place `from` on. Each shard has queue pairs; all else is told by
     /// the first.
-    pub(crate) fn resources(&self, kind: Kind, from: u32) -> Page {
+    pub(crate) fn resources(&mut self, kind: Kind, from: u32) -> Page {
         let mut page = Page::default();
+        if kind == Kind::Carried {
+            self.tell_carried(from, &mut page);
+            return page;
+        }
         let first_range = self.common.first_range();
         let first = self.index == 0;
         match kind {
             Kind::Qp => page.extend(from, self.entries().map(|entry| qp(first_range, entry))),
             Kind::Counters => record::encode_counters(&mut page.bytes, &self.port_counters()),
+            Kind::Carried => {}
             _ if !first => {}
             Kind::Pd => {
                 let mut place = from as usize;

@@ -10,6 +10,7 @@ use crate::engine::tables::remote_srq::RemoteSrq;
 use crate::engine::{
     FastPath, HeldAck, IncastMember, Piggyback, Requests, SrqTable, Succession, UcWrites,
 };
+use crate::observe::Latencies;
 use crate::queues::{QpAttr, QpCap, QpShared, QpState, QpType, ReceiveSource, Signals};
 
 /// The two addresses of a connected queue pair.
@@ -36,6 +37,7 @@ pub(crate) struct QpEntry {
     /// XRC: the shared receive queue that the last request named.
     pub(crate) selected_srq: u32,
     pub(crate) signals: Signals,
+    pub(crate) latencies: Latencies,
     pub(crate) attr: QpAttr,
     pub(crate) peer: Option<Peer>,
     pub(crate) held_ack: HeldAck,
@@ -86,6 +88,7 @@ impl QpEntry {
             receives: Fifo::default(),
             selected_srq: 0,
             signals: Signals::default(),
+            latencies: Latencies::default(),
             peer: None,
             ready: false,
             staged: false,
@@ -192,6 +195,7 @@ impl QpEntry {
     /// After a failure that flushed the send queue: frees the slots that no completion will free.
     pub(crate) fn free_retired(&mut self) {
         let left = self.signals.abandoned();
+        self.latencies.reset();
         self.shared.slots.send.give_back(left);
     }
 }

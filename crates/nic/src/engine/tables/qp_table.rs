@@ -170,6 +170,12 @@ impl QpTable {
             .flat_map(|range| range.entries.iter().flatten().map(Box::as_ref))
     }
 
+    /// The same, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QpEntry> {
+        let ranges = self.ranges.iter_mut();
+        ranges.flat_map(|range| range.entries.iter_mut().flatten().map(Box::as_mut))
+    }
+
     /// The numbers of all queue pairs.
     pub(crate) fn qpns(&self) -> Vec<u32> {
         self.ranges

@@ -202,6 +202,7 @@ fn apply(
             entry.completion_lost = false;
             entry.receives.clear();
             entry.signals.reset();
+            entry.latencies.reset();
             entry.attr = QpAttr {
                 cap: entry.attr.cap,
                 ..QpAttr::default()

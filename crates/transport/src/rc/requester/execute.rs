@@ -209,7 +209,7 @@ impl Requester {
         let bytes = u64::from(front.len);
         sh.counters.messages_sent += 1;
         sh.counters.requested.requested(&front.wqe.op, bytes);
-        sh.counters.without_packets.add(bytes);
+        sh.counters.without_packets.requested(&front.wqe.op, bytes);
         if front.wqe.signaled {
             device.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }

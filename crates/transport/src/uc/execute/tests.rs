@@ -128,7 +128,7 @@ fn it_takes_neither_packet_nor_psn() {
     assert_eq!(c.uc.sq_psn().value(), SQ_PSN);
     let counters = c.uc.counters();
     assert_eq!((counters.messages_sent, counters.packets_sent), (1, 0));
-    assert_eq!(counters.without_packets.bytes, 300);
+    assert_eq!(counters.without_packets.total().bytes, 300);
     assert_eq!(counters.requested.write.bytes, 300);
 }
 

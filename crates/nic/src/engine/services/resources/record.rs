@@ -119,11 +119,11 @@ fn decode_one(kind: Kind, r: &mut Reader<'_>) -> Option<Detail> {
             pd: r.u32()?,
             cq: r.u32()?,
         },
-        Kind::Counters => return None,
+        Kind::Counters | Kind::Carried => return None,
     })
 }
 
-fn qp_type(code: u8) -> Option<QpType> {
+pub(super) fn qp_type(code: u8) -> Option<QpType> {
     use QpType::*;
     let mut all = [Rc, Uc, Ud, XrcSend, XrcRecv].into_iter();
     all.find(|qp_type| *qp_type as u8 == code)

@@ -51,7 +51,7 @@ fn writes_and_reads_complete_in_order_without_packets() {
     );
     let counters = f.rc.counters();
     assert_eq!((counters.messages_sent, counters.packets_sent), (4, 1));
-    assert_eq!(counters.without_packets.bytes, 330);
+    assert_eq!(counters.without_packets.total().bytes, 330);
     assert_eq!(counters.requested.write.bytes, 30);
     assert_eq!(f.rc.sq_psn().value(), sq(0), "no PSN is taken");
     assert_eq!(f.rc.next_timeout(), None);
@@ -375,7 +375,7 @@ fn one_that_is_alone_is_done_as_it_is_posted() {
     assert!(f.rc.execute_fast(&mut f.bench));
     assert_eq!(f.sends(), [(write, OK), (read, OK)]);
     assert!(!f.rc.wants_transmit());
-    assert_eq!(f.rc.counters().without_packets.bytes, 310);
+    assert_eq!(f.rc.counters().without_packets.total().bytes, 310);
     // There is nothing any more.
     assert!(!f.rc.execute_fast(&mut f.bench));
 }
