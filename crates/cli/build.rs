@@ -6,7 +6,7 @@
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use flate2::{Compression, GzBuilder};
+use lzma_rust2::{LzipOptions, LzipWriter};
 
 const VARIABLE: &str = "RNIC_EMBED_LIBRARY";
 
@@ -45,10 +45,10 @@ fn embed(path: &Path) -> Result<(), String> {
     }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo has set no OUT_DIR")?);
     // Neither a name nor a time is in the file: the same library gives the same bytes.
-    let file = std::fs::File::create(out.join("library.gz")).map_err(|error| error.to_string())?;
-    let mut gzip = GzBuilder::new().write(file, Compression::best());
-    std::io::copy(&mut &library[..], &mut gzip)
-        .and_then(|_| gzip.finish()?.sync_all())
+    let file = std::fs::File::create(out.join("library.lz")).map_err(|error| error.to_string())?;
+    let mut lzip = LzipWriter::new(file, LzipOptions::with_preset(9));
+    std::io::copy(&mut &library[..], &mut lzip)
+        .and_then(|_| lzip.finish()?.sync_all())
         .map_err(|error| error.to_string())?;
     let mut hasher = std::hash::DefaultHasher::new();
     library.hash(&mut hasher);

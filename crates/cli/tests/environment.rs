@@ -95,6 +95,7 @@ const INTERNAL: [&str; 8] = [
     "RNIC_STATS",
     "RNIC_LINT",
     "RNIC_WATCH",
+    "RNIC_TRACE",
     "RNIC_TEST_NO_SKIP",
     "RNIC_SKIP_LOG",
     // Of a build for measurements (`bench/run --ablate`).

@@ -125,6 +125,9 @@ pub static REPORT: Variable = internal("RNIC_REPORT");
 pub static STATS: Variable = internal("RNIC_STATS");
 /// The report has what would fail on hardware, too.
 pub static LINT: Variable = internal("RNIC_LINT");
+/// Where each work request is noted as it is posted, done and seen by the program, for
+/// `rnic run --trace`.
+pub static TRACE: Variable = internal("RNIC_TRACE");
 /// The report has what threads wait for in calls that are not the NIC's, too. To find out, a thread
 /// opens files of procfs now and then, which have numbers that the program may count on.
 pub static WATCH: Variable = internal("RNIC_WATCH");

@@ -17,6 +17,7 @@ pub fn rnic() -> Command {
         "RNIC_STATS",
         "RNIC_LINT",
         "RNIC_WATCH",
+        "RNIC_TRACE",
     ] {
         command.env_remove(name);
     }

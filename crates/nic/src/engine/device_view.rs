@@ -11,7 +11,7 @@ use rnic_transport::{
 
 use crate::engine::tables::remote_srq::RemoteSrq;
 use crate::memory::{self, MemoryTable, PacketMemory};
-use crate::observe::{self, Latencies, lint};
+use crate::observe::{self, Latencies, lint, trace};
 use crate::queues::{Freed, QpShared, ReceiveSource, Signals};
 
 use super::FastPath;
@@ -397,6 +397,9 @@ impl Device for DeviceView<'_> {
             let (shared, pd) = (self.shared, self.shared.pd);
             lint::completed(self.memory, pd, shared.qpn, &completion, send_slots);
         }
+        if trace::is_on() {
+            trace::completed(self.shared.qpn, &completion, false);
+        }
         let Some(cq) = &self.shared.send_cq else {
             return;
         };
@@ -416,6 +419,9 @@ impl Device for DeviceView<'_> {
         ));
         if completion.status != Status::Success {
             self.failed(&completion, true);
+        }
+        if trace::is_on() {
+            trace::completed(self.shared.qpn, &completion, true);
         }
         let (cq, slots) = match &self.shared.source {
             ReceiveSource::Own => (self.shared.recv_cq.as_ref(), &self.shared.slots),

@@ -10,7 +10,7 @@ use rnic_transport::Completion;
 use crate::driving::Driven;
 use crate::error::{Error, Result};
 use crate::objects::context::{Context, ContextShared};
-use crate::observe;
+use crate::observe::{self, trace};
 use crate::queues::{CqOptions, CqShared, MAX_CQ_PERIOD, Stamp};
 
 pub use channel::{CompChannel, WeakCompChannel};
@@ -112,7 +112,7 @@ impl Cq {
         if self.shared.has_some() {
             // Whoever had the queue's lock when this process was forked is not here.
             nic.check_alive("ibv_poll_cq")?;
-            let n = self.shared.pop(max, out);
+            let n = self.pop(max, out);
             if n > 0 {
                 self.shared.polled(true);
                 return Ok(n);
@@ -129,9 +129,29 @@ impl Cq {
         // program that is told of nothing may turn to the event that came behind them, of a
         // connection that was closed, and destroy the queue pair with its completions.
         nic.spin_or_yield(&self.shared.shards, driven, self.shared.has_some());
-        let n = self.shared.pop(max, out);
+        let n = self.pop(max, out);
         self.shared.polled(n > 0);
         Ok(n)
+    }
+
+    fn pop(&self, max: usize, out: &mut dyn FnMut(&Completion)) -> usize {
+        if trace::is_on() {
+            return self.shared.pop(max, &mut |completion| {
+                trace::polled(completion);
+                out(completion);
+            });
+        }
+        self.shared.pop(max, out)
+    }
+
+    fn pop_one(&self, before_event: bool) -> Option<(Completion, Stamp)> {
+        let popped = self.shared.pop_one(before_event);
+        if let Some((completion, _)) = &popped
+            && trace::is_on()
+        {
+            trace::polled(completion);
+        }
+        popped
     }
 
     /// Takes the oldest completion with its stamp, which is zero if the queue was made without;
@@ -145,7 +165,7 @@ impl Cq {
         self.shared.looked_at();
         if self.shared.has_some() {
             nic.check_alive("ibv_start_poll")?;
-            if let Some(found) = self.shared.pop_one(false) {
+            if let Some(found) = self.pop_one(false) {
                 self.shared.polled(true);
                 return Ok(Some(found));
             }
@@ -159,7 +179,7 @@ impl Cq {
         }
         // As in `poll`.
         nic.spin_or_yield(&self.shared.shards, driven, self.shared.has_some());
-        let found = self.shared.pop_one(false);
+        let found = self.pop_one(false);
         self.shared.polled(found.is_some());
         Ok(found)
     }
@@ -175,7 +195,7 @@ impl Cq {
     /// As [`Cq::poll`].
     pub fn take_one(&self) -> Result<Option<(Completion, Stamp)>> {
         self.context.nic.check_alive("ibv_next_poll")?;
-        Ok(self.shared.pop_one(true))
+        Ok(self.pop_one(true))
     }
 
     /// Ends a batch that [`Cq::poll_one`] began (`ibv_end_poll`). Nothing happens in a forked
@@ -193,7 +213,7 @@ impl Cq {
     /// As [`Cq::poll`].
     pub fn take_any(&self) -> Result<Option<(Completion, Stamp)>> {
         self.context.nic.check_alive("ibv_poll_cq")?;
-        Ok(self.shared.pop_one(false))
+        Ok(self.pop_one(false))
     }
 
     /// Asks for an event on the channel at the next completion, or the next solicited or failed

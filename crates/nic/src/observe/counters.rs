@@ -9,7 +9,7 @@ use rnic_transport::{Counters, Traffic};
 
 use super::drops::DropCounters;
 use super::line::Line;
-use super::{State, append, is_on, lint, settings, state, write};
+use super::{State, append, is_on, lint, settings, state, trace, write};
 use crate::queues::{QpShared, QpState};
 
 /// Between two looks at a few queue pairs; with many it is longer.
@@ -69,6 +69,9 @@ pub(crate) fn note_all<'a>(
     device: (LinkCounters, DropCounters),
     last: bool,
 ) {
+    if last {
+        trace::flush();
+    }
     let only_drops = !wanted();
     if only_drops && (!last || !is_on()) {
         return;
@@ -123,6 +126,7 @@ pub(super) fn start_snapshots(
             let tick = Duration::from_nanos(TICK);
             let mut until_note = PERIOD;
             while let Some(waits) = look() {
+                trace::flush();
                 let rest = tick * (1 + waits / FEW_WAITS) as u32;
                 std::thread::sleep(rest);
                 until_note = until_note.saturating_sub(rest);

@@ -17,12 +17,13 @@ mod latency;
 mod line;
 pub(crate) mod lint;
 mod silent;
+pub(crate) mod trace;
 pub(crate) mod waits;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rnic_link::Address;
@@ -177,7 +178,7 @@ impl State {
                 let id = rnic_sys::random_u64() >> 12;
                 self.process = Some((std::process::id(), id));
                 let program = std::env::args_os().next().unwrap_or_default();
-                let program = std::path::Path::new(&program);
+                let program = Path::new(&program);
                 let mut line = Line::new("process");
                 line.number("process", id)
                     .number("pid", u64::from(std::process::id()))
@@ -235,6 +236,12 @@ pub(crate) fn hold() -> Guard {
     STATE.lock()
 }
 
+/// Somebody looks at each work request as it is posted.
+#[inline]
+pub(crate) fn sees_each_post() -> bool {
+    lint::is_on() || trace::is_on()
+}
+
 /// Appends one record. That it cannot is no reason to disturb the program.
 fn write(line: Line) {
     append(&line.finish());
@@ -242,13 +249,14 @@ fn write(line: Line) {
 
 /// The same of several records, each with its end.
 fn append(lines: &str) {
-    let Some(settings) = settings() else {
-        return;
-    };
+    if let Some(settings) = settings() {
+        append_to(&settings.file, lines);
+    }
+}
+
+fn append_to(file: &Path, lines: &str) {
     rnic_sys::uncancelled(|| {
-        let file = std::fs::OpenOptions::new()
-            .append(true)
-            .open(&settings.file);
+        let file = std::fs::OpenOptions::new().append(true).open(file);
         if let Ok(mut file) = file {
             // No limit that is the program's may end it here.
             let write = || file.write_all(lines.as_bytes());
@@ -268,6 +276,7 @@ pub(crate) fn opened(
         return;
     };
     lint::switch(settings.lint);
+    trace::start();
     if let Some(mut state) = state() {
         let line = state.record("opened");
         write(line);

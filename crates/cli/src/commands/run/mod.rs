@@ -10,6 +10,7 @@ mod program;
 pub mod report;
 #[cfg(test)]
 mod scratch;
+mod trace;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -24,6 +25,7 @@ use crate::platform::failure::{Failure, Result};
 use crate::platform::signals::{self, Ended};
 use environment::Environment;
 use report::{Collector, Watch, Wishes};
+use trace::Tracing;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -77,6 +79,10 @@ pub struct Args {
     /// the NIC's for so long, and every completion queue polled in vain, each once
     #[arg(long, value_name = "SECONDS", value_parser = patience, conflicts_with = "print_env")]
     pub watch: Option<Duration>,
+    /// Draw the way of each send work request from its post to its completion, stage by stage, as a
+    /// page. Run the peer with it, too, and both sides are drawn
+    #[arg(long, value_name = "FILE", conflicts_with = "print_env")]
+    pub trace: Option<PathBuf>,
     /// Report in JSON: one line, the last of standard error (docs/json.md)
     #[arg(long)]
     pub json: bool,
@@ -167,7 +173,8 @@ fn start(args: Args) -> Result<()> {
     let mut command = Command::new(&path);
     command.arg0(program).args(rest).envs(variables);
     signals::keep_signals(&mut command);
-    if wishes.none() && args.watch.is_none() {
+    command.env_remove(rnic_settings::TRACE.name);
+    if wishes.none() && args.watch.is_none() && args.trace.is_none() {
         for name in [
             rnic_settings::REPORT.name,
             rnic_settings::STATS.name,
@@ -202,6 +209,15 @@ fn start(args: Args) -> Result<()> {
         Some(_) => command.env(rnic_settings::WATCH.name, "1"),
         None => command.env_remove(rnic_settings::WATCH.name),
     };
+    let tracing = match &args.trace {
+        Some(page) => {
+            let runtime = folders::runtime()?;
+            let tracing = Tracing::prepare(&runtime, page, args.pcap.as_deref())?;
+            tracing.tell(&mut command);
+            Some((tracing, runtime))
+        }
+        None => None,
+    };
     let ward =
         signals::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
     let watch = args.watch.map(|after| Watch::start(&collector, after));
@@ -216,6 +232,11 @@ fn start(args: Args) -> Result<()> {
     let mut report = collector.read();
     report.interrupted = interrupted;
     drop(collector);
+    if let Some((tracing, runtime)) = tracing
+        && let Err(failure) = tracing.finish(&runtime, &name(program))
+    {
+        failure.print();
+    }
     report::close(
         &report,
         &name(program),

@@ -13,7 +13,7 @@ use rnic_transport::QueuePair;
 use rnic_wire::pkeys_match;
 
 use crate::engine::QpEntry;
-use crate::observe::lint;
+use crate::observe;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +36,8 @@ impl FastPath {
         // Over XRC another process may have the receive queue, and be asked first.
         let plain = matches!(entry.transport, QueuePair::Rc(_)) && entry.remote_srq.is_none();
         let connected = plain && entry.peer.is_some();
-        // The lint looks at each request as it is carried out.
-        let posts = connected && !lint::is_on() && !ablation::is_out(Policy::FastPost);
+        // Lint and trace look at each request as it is carried out.
+        let posts = connected && !observe::sees_each_post() && !ablation::is_out(Policy::FastPost);
         let replies = connected && !ablation::is_out(Policy::FastReply);
         let bit = |is: bool, bit: u8| if is { bit } else { 0 };
         let ways =

@@ -8,7 +8,7 @@ use crate::device::MAX_MSG;
 use crate::engine::{AhNumber, AhTable, Ended, Engine, Posted, ShortPost};
 use crate::error::{Error, Result};
 use crate::objects::requests::take_each;
-use crate::observe::lint;
+use crate::observe::{self, lint, trace};
 use crate::queues::{QpShared, QpState, QpType, ReceiveSource};
 use crate::sync::bias::Guard;
 
@@ -59,7 +59,8 @@ impl Qp {
     #[inline]
     pub fn post_short(&self, mut short: ShortSend<'_>) -> bool {
         let shared = self.shared();
-        if self.inner.context.nic.check_alive("ibv_post_send").is_err() || lint::is_on() {
+        if self.inner.context.nic.check_alive("ibv_post_send").is_err() || observe::sees_each_post()
+        {
             return false;
         }
         let mut engine = self.inner.shard.lock();
@@ -290,6 +291,9 @@ fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
     wqe.signaled |= shared.sq_sig_all;
     if lint::is_on() {
         lint::stage(wqe, shared.qpn);
+    }
+    if trace::is_on() {
+        trace::posted(shared, wqe);
     }
 }
 

@@ -3,7 +3,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 
-use flate2::{Compression, GzBuilder};
+use lzma_rust2::{LzipOptions, LzipWriter};
 
 use super::super::scratch::Scratch;
 use super::*;
@@ -16,18 +16,18 @@ fn content() -> Vec<u8> {
 }
 
 fn compressed() -> Vec<u8> {
-    let mut gzip = GzBuilder::new().write(Vec::new(), Compression::fast());
-    gzip.write_all(&content()).unwrap();
-    gzip.finish().unwrap()
+    let mut lzip = LzipWriter::new(Vec::new(), LzipOptions::with_preset(0));
+    lzip.write_all(&content()).unwrap();
+    lzip.finish().unwrap()
 }
 
-fn embedded(gzip: &[u8]) -> Embedded<'_> {
-    Embedded { gzip, id: "1234" }
+fn embedded(lzip: &[u8]) -> Embedded<'_> {
+    Embedded { lzip, id: "1234" }
 }
 
 #[track_caller]
-fn lay(gzip: &[u8], folder: &Path) -> PathBuf {
-    match embedded(gzip).lay(&[folder.into()]) {
+fn lay(lzip: &[u8], folder: &Path) -> PathBuf {
+    match embedded(lzip).lay(&[folder.into()]) {
         Ok(Laid::File(path)) => path,
         Ok(Laid::Memory(..)) => panic!("in memory, though {} is there", folder.display()),
         Err(unusable) => panic!("{unusable:?}"),
@@ -37,14 +37,14 @@ fn lay(gzip: &[u8], folder: &Path) -> PathBuf {
 /// Promise: the library is written once, owner-only, and used from then on.
 #[test]
 fn it_is_written_once() {
-    let (scratch, gzip) = (Scratch::new("once"), compressed());
+    let (scratch, lzip) = (Scratch::new("once"), compressed());
     let folder = scratch.0.join("rnic");
-    let path = lay(&gzip, &folder);
+    let path = lay(&lzip, &folder);
     assert_eq!(std::fs::read(&path).unwrap(), content());
     let first = std::fs::metadata(&path).unwrap();
     assert_eq!(first.mode() & 0o777, 0o600);
     assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
-    assert_eq!(lay(&gzip, &folder), path);
+    assert_eq!(lay(&lzip, &folder), path);
     let second = std::fs::metadata(&path).unwrap();
     assert_eq!(
         (first.ino(), first.ctime_nsec()),
@@ -57,7 +57,7 @@ fn it_is_written_once() {
     );
     // Another build has another file.
     let other = Embedded {
-        gzip: &gzip,
+        lzip: &lzip,
         id: "5678",
     };
     let Ok(Laid::File(other)) = other.lay(&[folder]) else {
@@ -70,9 +70,9 @@ fn it_is_written_once() {
 /// loads it.
 #[test]
 fn what_is_damaged_or_strange_is_replaced() {
-    let (scratch, gzip) = (Scratch::new("damaged"), compressed());
+    let (scratch, lzip) = (Scratch::new("damaged"), compressed());
     let folder = scratch.0.join("rnic");
-    let path = lay(&gzip, &folder);
+    let path = lay(&lzip, &folder);
     let other = scratch.0.join("other");
     std::fs::write(&other, content()).unwrap();
     let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
@@ -100,7 +100,7 @@ fn what_is_damaged_or_strange_is_replaced() {
     ];
     for (what, prepare) in strange {
         prepare().unwrap();
-        assert_eq!(lay(&gzip, &folder), path, "{what}");
+        assert_eq!(lay(&lzip, &folder), path, "{what}");
         let meta = std::fs::symlink_metadata(&path).unwrap();
         assert!(
             meta.is_file() && meta.nlink() == 1 && !meta.file_type().is_socket(),
@@ -120,12 +120,12 @@ fn what_is_damaged_or_strange_is_replaced() {
 /// Promise: what cannot be replaced is refused with the name of the culprit; it is never loaded.
 #[test]
 fn a_folder_in_its_place_is_refused() {
-    let (scratch, gzip) = (Scratch::new("refused"), compressed());
+    let (scratch, lzip) = (Scratch::new("refused"), compressed());
     let folder = scratch.0.join("rnic");
-    let path = lay(&gzip, &folder);
+    let path = lay(&lzip, &folder);
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    let Err(Unusable::Strange(_, cause)) = embedded(&gzip).lay(std::slice::from_ref(&folder))
+    let Err(Unusable::Strange(_, cause)) = embedded(&lzip).lay(std::slice::from_ref(&folder))
     else {
         panic!("it was used")
     };
@@ -138,7 +138,7 @@ fn a_folder_in_its_place_is_refused() {
     // Everybody could write to the folder itself.
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
     assert!(matches!(
-        embedded(&gzip).lay(&[folder]),
+        embedded(&lzip).lay(&[folder]),
         Err(Unusable::Strange(..))
     ));
 }
@@ -146,7 +146,7 @@ fn a_folder_in_its_place_is_refused() {
 /// Promise: runs that start at once all get a whole library.
 #[test]
 fn runs_at_once_agree() {
-    let (scratch, gzip) = (Scratch::new("at-once"), compressed());
+    let (scratch, lzip) = (Scratch::new("at-once"), compressed());
     let folder = scratch.0.join("rnic");
     for _ in 0..5 {
         let together = Barrier::new(8);
@@ -154,7 +154,7 @@ fn runs_at_once_agree() {
             for _ in 0..8 {
                 scope.spawn(|| {
                     together.wait();
-                    let path = lay(&gzip, &folder);
+                    let path = lay(&lzip, &folder);
                     assert!(std::fs::read(path).unwrap() == content());
                 });
             }
@@ -167,14 +167,14 @@ fn runs_at_once_agree() {
 /// Promise: a folder that cannot be written to, as in a read-only home, is passed over.
 #[test]
 fn the_next_folder_is_taken_where_the_first_cannot_be_written() {
-    let (scratch, gzip) = (Scratch::new("next"), compressed());
+    let (scratch, lzip) = (Scratch::new("next"), compressed());
     let folder = scratch.0.join("rnic");
     let places = [
         "/proc/rnic".into(),
         "/no/such/folder/rnic".into(),
         folder.clone(),
     ];
-    let Ok(Laid::File(path)) = embedded(&gzip).lay(&places) else {
+    let Ok(Laid::File(path)) = embedded(&lzip).lay(&places) else {
         panic!("in memory, or refused")
     };
     assert!(path.starts_with(&folder));
@@ -184,7 +184,7 @@ fn the_next_folder_is_taken_where_the_first_cannot_be_written() {
 /// more than that it failed.
 #[test]
 fn a_folder_without_execution_is_passed_over() {
-    let (scratch, gzip) = (Scratch::new("noexec"), compressed());
+    let (scratch, lzip) = (Scratch::new("noexec"), compressed());
     let mount = "mount -t tmpfs -o mode=700,noexec tmpfs \"$0\" && echo ready && read end";
     let mut holder = Command::new("unshare")
         .args(["--map-root-user", "--mount", "sh", "-c", mount])
@@ -205,8 +205,8 @@ fn a_folder_without_execution_is_passed_over() {
     let inside = PathBuf::from(format!("/proc/{}/root{}", holder.id(), scratch.0.display()));
     let places = [inside.join("rnic"), scratch.0.join("rnic")];
     assert!(folders::private(&places[0]).is_ok(), "it can be written");
-    let laid = embedded(&gzip).lay(&places);
-    let none = embedded(&gzip).lay(&places[..1]);
+    let laid = embedded(&lzip).lay(&places);
+    let none = embedded(&lzip).lay(&places[..1]);
     drop(holder.stdin.take());
     holder.wait().expect("it ends with its input");
     assert!(matches!(laid, Ok(Laid::File(path)) if path.starts_with(&places[1])));
@@ -217,8 +217,8 @@ fn a_folder_without_execution_is_passed_over() {
 /// while it is held.
 #[test]
 fn without_any_folder_it_is_in_memory() {
-    let gzip = compressed();
-    let Ok(Laid::Memory(path, held)) = embedded(&gzip).lay(&["/proc/rnic".into()]) else {
+    let lzip = compressed();
+    let Ok(Laid::Memory(path, held)) = embedded(&lzip).lay(&["/proc/rnic".into()]) else {
         panic!("it was written to /proc")
     };
     assert_eq!(std::fs::read(&path).unwrap(), content());
@@ -235,29 +235,29 @@ fn without_any_folder_it_is_in_memory() {
 /// writing now stays.
 #[test]
 fn unfinished_files_go() {
-    let (scratch, gzip) = (Scratch::new("unfinished"), compressed());
+    let (scratch, lzip) = (Scratch::new("unfinished"), compressed());
     let folder = scratch.0.join("rnic");
-    std::fs::remove_file(lay(&gzip, &folder)).unwrap();
+    std::fs::remove_file(lay(&lzip, &folder)).unwrap();
     let (old, new) = (".librnic_verbs-0.so.1", ".librnic_verbs-0.so.2");
     for name in [old, new] {
         std::fs::write(folder.join(name), "half").unwrap();
     }
     let file = File::options().write(true).open(folder.join(old)).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
-    lay(&gzip, &folder);
+    lay(&lzip, &folder);
     assert!(!folder.join(old).exists() && folder.join(new).exists());
 }
 
 /// Promise: a library beside the program is used only if it is the one inside.
 #[test]
 fn a_library_of_another_build_is_not_taken() {
-    let (scratch, gzip) = (Scratch::new("beside"), compressed());
+    let (scratch, lzip) = (Scratch::new("beside"), compressed());
     let place = scratch.0.join("librnic_verbs.so");
     std::fs::write(&place, content()).unwrap();
-    assert!(embedded(&gzip).lies_at(&place));
+    assert!(embedded(&lzip).lies_at(&place));
     let mut other = content();
     other[7] ^= 1;
     std::fs::write(&place, other).unwrap();
-    assert!(!embedded(&gzip).lies_at(&place));
-    assert!(!embedded(&gzip).lies_at(&scratch.0), "a folder");
+    assert!(!embedded(&lzip).lies_at(&place));
+    assert!(!embedded(&lzip).lies_at(&scratch.0), "a folder");
 }
