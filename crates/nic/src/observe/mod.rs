@@ -1,8 +1,9 @@
 //! What a software NIC can tell and hardware cannot: which memory, which right, which peer.
 //!
 //! `rnic run` names a file in `RNIC_REPORT` and reads it when the program has ended. Every record
-//! is one line, appended by one write(2) to a file opened for it alone: processes do not disturb
-//! one another, nothing is open in between, and what was recorded survives `_exit` and SIGKILL.
+//! is one line, appended by one system call: processes do not disturb one another, and what was
+//! recorded survives `_exit` and SIGKILL. The file stays open, at a number that disturbs no program
+//! (`sys/src/kept.rs`).
 //! Without the variable nothing is kept and nothing is written.
 //!
 //! All of this lies on the way into a failure or in verbs that are slow anyway; the data path only
@@ -13,6 +14,7 @@ mod connection;
 mod counters;
 mod drops;
 mod failure;
+mod file;
 mod line;
 pub(crate) mod lint;
 mod silent;
@@ -20,7 +22,6 @@ pub(crate) mod waits;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -28,9 +29,10 @@ use rnic_link::Address;
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 pub(crate) use connection::{Unheard, modified, unheard};
-pub(crate) use counters::{destroyed, note_all};
+pub(crate) use counters::{Reporter, destroyed, note_all};
 pub use drops::DropCounters;
 pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
+pub(crate) use file::closed;
 pub use failure::{refused_verb, survived_refusals, was_reached};
 pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
 pub(crate) use way::no_answer;
@@ -227,49 +229,30 @@ fn state() -> Option<Guard> {
     Some(state)
 }
 
-/// Held across fork(2), so that the child finds the state in order and no descriptor of it open.
+/// Held across fork(2), so that the child finds the state in order.
 pub(crate) fn hold() -> Guard {
     STATE.lock()
 }
 
 /// Appends one record. That it cannot is no reason to disturb the program.
 fn write(line: Line) {
-    append(&line.finish());
-}
-
-/// The same of several records, each with its end.
-fn append(lines: &str) {
-    let Some(settings) = settings() else {
-        return;
-    };
-    rnic_sys::uncancelled(|| {
-        let file = std::fs::OpenOptions::new()
-            .append(true)
-            .open(&settings.file);
-        if let Ok(mut file) = file {
-            // No limit that is the program's may end it here.
-            let write = || file.write_all(lines.as_bytes());
-            let _ = rnic_sys::signal::without_file_size_signal(write);
-        }
-    });
+    file::append(&line.finish());
 }
 
 /// The device was opened by this process. `note` notes what was counted so far, and gives the
 /// number of queue pairs; `look` looks at threads that wait, and gives the number of those that
-/// wait for long. `None` when all is over.
+/// wait for long. `None` when all is over. Gives the thread that asks them.
 pub(crate) fn opened(
     note: impl Fn() -> Option<usize> + Send + 'static,
     look: impl FnMut() -> Option<usize> + Send + 'static,
-) {
-    let Some(settings) = settings() else {
-        return;
-    };
+) -> Option<Reporter> {
+    let settings = settings()?;
     lint::switch(settings.lint);
     if let Some(mut state) = state() {
         let line = state.record("opened");
         write(line);
     }
-    counters::start_snapshots(note, look);
+    Reporter::start(note, look)
 }
 
 impl State {
