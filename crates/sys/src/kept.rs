@@ -156,7 +156,10 @@ mod tests {
         let mut kept = KeptFile::new();
         assert_eq!(kept.append(&path, b"one\n").expect("appended"), 4);
         let number = kept.open.as_ref().map(|open| open.fd.raw());
-        assert!(number.is_some_and(|number| Some(number) >= floor()), "{number:?}");
+        assert!(
+            number.is_some_and(|number| Some(number) >= floor()),
+            "{number:?}"
+        );
         // Somebody else appends, too.
         std::fs::write(&path, "one\nTWO\n").expect("written");
         assert_eq!(kept.append(&path, b"three\n").expect("appended"), 14);

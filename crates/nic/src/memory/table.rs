@@ -173,6 +173,8 @@ pub(crate) struct RegionFacts {
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) access: Access,
+    /// Where it lies in this process.
+    pub(crate) base: Option<usize>,
 }
 
 impl RegionFacts {
@@ -182,6 +184,10 @@ impl RegionFacts {
             addr: entry.iova,
             length: entry.len,
             access: entry.access,
+            base: match entry.backing {
+                Backing::Null | Backing::Foreign => None,
+                _ => Some(entry.base),
+            },
         }
     }
 }

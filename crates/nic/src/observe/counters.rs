@@ -10,8 +10,8 @@ use rnic_link::LinkCounters;
 use rnic_transport::{Counters, Traffic};
 
 use super::drops::DropCounters;
-use super::line::Line;
 use super::file::append;
+use super::line::Line;
 use super::{State, is_on, lint, settings, state, write};
 use crate::queues::{QpShared, QpState};
 
@@ -150,9 +150,8 @@ impl Reporter {
                 }
             }
         };
-        let started = rnic_sys::with_signals_blocked(|| {
-            rnic_sys::spawn(c"rnic-report", 256 * 1024, body)
-        });
+        let started =
+            rnic_sys::with_signals_blocked(|| rnic_sys::spawn(c"rnic-report", 256 * 1024, body));
         let thread = started.ok()?;
         Some(Reporter { end, thread })
     }
@@ -172,7 +171,7 @@ impl State {
         let mut line = self.record("qp");
         self.name_qp(&mut line, shared.qpn);
         line.text("qp_type", shared.type_name())
-            .text("state", state_name(shared.state()))
+            .text("state", &shared.state().to_string())
             .flag("end", end);
         if let Some(connection) = self.connections.get(&shared.qpn) {
             let attr = &connection.attr;
@@ -231,18 +230,6 @@ impl State {
                 .number("delays", link.fault_delays);
         });
         line
-    }
-}
-
-pub(super) fn state_name(state: QpState) -> &'static str {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::Rtr => "RTR",
-        QpState::Rts => "RTS",
-        QpState::Sqd => "SQD",
-        QpState::Sqe => "SQE",
-        QpState::Err => "ERR",
     }
 }
 

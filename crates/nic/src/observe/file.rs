@@ -44,9 +44,7 @@ pub(super) fn overwrite(text: &str, at: u64) {
         let file = std::fs::OpenOptions::new().write(true).open(&settings.file);
         file.and_then(|file| file.write_all_at(bytes, at)).ok()
     };
-    rnic_sys::uncancelled(|| {
-        rnic_sys::signal::without_file_size_signal(|| kept().or_else(opened))
-    });
+    rnic_sys::uncancelled(|| rnic_sys::signal::without_file_size_signal(|| kept().or_else(opened)));
 }
 
 /// The last device was closed: the program has all its descriptors for itself.

@@ -31,9 +31,11 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 pub(crate) use connection::{Unheard, modified, unheard};
 pub(crate) use counters::{Reporter, destroyed, note_all};
 pub use drops::DropCounters;
-pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
-pub(crate) use file::closed;
+pub(crate) use failure::{
+    Access, evidence, failed, local_fault, other_partition, overran, remote_fault,
+};
 pub use failure::{refused_verb, survived_refusals, was_reached};
+pub(crate) use file::closed;
 pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
 pub(crate) use way::no_answer;
 
@@ -62,13 +64,15 @@ pub(crate) enum Kind {
     Life,
     /// Packets that no queue pair took.
     Unheard,
+    /// Requests for connections that came, and what became of them.
+    Request,
 }
 
 /// Failures and refusals that a process tells of.
 pub const MOST_FAILURES: u32 = 256;
 
 impl Kind {
-    const MOST: [u32; 8] = [MOST_FAILURES, 16, 128, 64, 256, 128, 2048, 128];
+    const MOST: [u32; 9] = [MOST_FAILURES, 16, 128, 64, 256, 128, 2048, 128, 512];
 }
 /// Regions remembered after their end.
 const GRAVES: usize = 64;
@@ -124,6 +128,8 @@ pub(crate) struct State {
     local: BTreeMap<u32, failure::LocalNote>,
     remote: BTreeMap<u32, failure::RemoteNote>,
     sends: BTreeMap<u32, rnic_transport::SendFailed>,
+    /// Room of a receive and bytes of the datagram that did not fit, likewise.
+    too_long: BTreeMap<u32, (u64, u64)>,
     /// Queue pairs that failed or refused something: what is flushed there is no news.
     broken: BTreeSet<u32>,
     /// Queue pairs that dropped packets of another partition.
@@ -152,6 +158,7 @@ impl State {
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
             sends: BTreeMap::new(),
+            too_long: BTreeMap::new(),
             broken: BTreeSet::new(),
             partitions: BTreeSet::new(),
             graves: VecDeque::new(),
@@ -261,6 +268,7 @@ impl State {
         self.local.remove(&qpn);
         self.remote.remove(&qpn);
         self.sends.remove(&qpn);
+        self.too_long.remove(&qpn);
         self.broken.remove(&qpn);
         self.partitions.remove(&qpn);
         self.silent.remove(&qpn);

@@ -27,6 +27,7 @@ fn memory() -> Memory {
         fault: String::new(),
         write: true,
         right: None,
+        lack: None,
         region: Some(Region {
             addr: 1,
             length: 2,
@@ -54,6 +55,8 @@ fn failure() -> Failure {
         status: 10,
         vendor_err: 4,
         memory: Some(memory()),
+        room: None,
+        length: None,
         request: Some(Request {
             length: 1,
             longest: 2,

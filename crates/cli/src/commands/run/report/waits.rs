@@ -503,6 +503,10 @@ fn id_stands(id: &Id) -> String {
             format!("an id has accepted the request of {peer}, which has not confirmed that yet")
         }
         "connected" => format!("an id is connected with {peer}, and neither side disconnects"),
+        "leaving" => format!(
+            "an id called rdma_disconnect, and its peer {peer} has not answered that: it does by its own rdma_disconnect or \
+             rdma_destroy_id"
+        ),
         "disconnected" => format!("an id is disconnected from {peer}"),
         _ => format!("the connection of an id with {peer} has ended, or did not come about"),
     }
