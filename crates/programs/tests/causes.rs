@@ -138,6 +138,13 @@ fn requests_by_their_one_cause() {
         nic.check();
         here.check();
     }
+    // Of two services only that is said of their settings.
+    let mut command = place.command(place.rnic());
+    command.args(["run", "--lint", "--"]).arg(&program);
+    command.args([&gid, "services"]);
+    let linted = Process::spawn(command).wait(TIME).stderr;
+    assert!(linted.contains("is of type RC and the peer UC"), "{linted}");
+    assert!(!linted.contains("max_rd_atomic"), "{linted}");
 }
 
 /// Promise: the same of connections. A call that was refused is told before a connection that the
@@ -145,7 +152,7 @@ fn requests_by_their_one_cause() {
 #[test]
 fn connections_by_their_one_cause() {
     let trial = Trial::start_beside_others("connections_by_their_one_cause");
-    let Some(program) = compile::c_program(&trial, "requests") else {
+    let Some(program) = compile::c_program_with(&trial, "requests", &["-lrdmacm"]) else {
         return;
     };
     let Some(place) = trial.fresh(User::Current) else {

@@ -311,7 +311,7 @@ impl ForkWitness {
 
 #[cfg(test)]
 mod tests {
-    use super::{allows, covered, is_mapped, outlasts, page_size, populate};
+    use super::{Lack, allows, covered, is_mapped, lack_by, outlasts, page_size, populate};
 
     /// Promise: a region may begin and end within a page, however large the pages of the machine
     /// are.

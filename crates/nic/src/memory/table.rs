@@ -175,6 +175,8 @@ pub(crate) struct RegionFacts {
     pub(crate) access: Access,
     /// Where it lies in this process.
     pub(crate) base: Option<usize>,
+    /// It is a memory window.
+    pub(crate) window: bool,
 }
 
 impl RegionFacts {
@@ -188,6 +190,7 @@ impl RegionFacts {
                 Backing::Null | Backing::Foreign => None,
                 _ => Some(entry.base),
             },
+            window: false,
         }
     }
 }

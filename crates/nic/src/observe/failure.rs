@@ -421,7 +421,8 @@ fn write_region(line: &mut Line, access: &Access, region: Option<RegionFacts>) {
             line.number("addr", region.addr)
                 .number("length", region.length)
                 .text("access", &rights(region.access))
-                .flag("same_pd", region.pd == access.pd);
+                .flag("same_pd", region.pd == access.pd)
+                .flag("window", region.window);
         });
     }
 }

@@ -33,6 +33,7 @@ fn memory() -> Memory {
             length: 2,
             access: String::new(),
             same_pd: true,
+            window: false,
         }),
         deregistered: Some(Grave {
             addr: 1,
@@ -285,6 +286,13 @@ fn everything() -> Report {
             cause: "wrong q_key".into(),
             count: 3,
             ..Dropped::default()
+        }],
+        overruns: vec![Overrun {
+            process: 1,
+            ns: 2,
+            ends: ends(),
+            cq: 3,
+            capacity: 4,
         }],
         waits: vec![wait()],
         read_at: 9,

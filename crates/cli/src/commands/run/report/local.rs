@@ -186,11 +186,11 @@ mod tests {
         }
         for code in [code::NO_RD_ATOMIC, code::INLINE_READ, code::WRONG_SERVICE] {
             let mut story = Story::default();
-            super::operation(&failure(2, code, "RDMA READ"), &mut story);
+            operation(&failure(2, code, "RDMA READ"), &mut story);
             assert!(story.cause.is_some(), "{code:#x}");
         }
         let mut story = Story::default();
-        super::operation(&failure(2, code::TIMEOUT, "RDMA READ"), &mut story);
+        operation(&failure(2, code::TIMEOUT, "RDMA READ"), &mut story);
         assert!(story.cause.is_none(), "what is not known is not said");
     }
 }

@@ -386,12 +386,21 @@ fn document(
         "dropped_messages": report.dropped,
         "overruns": report.overruns,
         "waits": ended.map_or(Vec::new(), |status| waits::told(report, status)),
-        "connections": report.attempts,
+        "connections": missed(report),
         "faults": Injected::of_all(report).to_json(),
         "stats": wishes.stats.then(|| stats::to_json(report)),
         "reached": !report.processes.is_empty(),
         "lint": wishes.lint.then(|| lint::to_json(report)),
     })
+}
+
+/// Connections that did not come about at first; of those that this side was asked for only what it
+/// refused.
+fn missed(report: &Report) -> Vec<&Attempt> {
+    let attempts = report.attempts.iter();
+    attempts
+        .filter(|attempt| !attempt.what.starts_with("request"))
+        .collect()
 }
 
 /// The line for machines of a program that could not be started.

@@ -100,6 +100,9 @@ pub struct Region {
     pub length: u64,
     pub access: String,
     pub same_pd: bool,
+    /// It is a memory window.
+    #[serde(default)]
+    pub window: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

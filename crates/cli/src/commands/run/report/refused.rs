@@ -122,6 +122,7 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
             Some(memory) => (
                 fault(memory, "rkey", "the access"),
                 match memory.fault.as_str() {
+                    "no right" if is_window(memory) => "bind the window with that right",
                     "no right" => "register the region with that right",
                     "unknown key" if is_window(memory) => {
                         "let the peer use a window only between its bind and its invalidation"
@@ -195,12 +196,8 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
     (cause, Some(next.to_owned()))
 }
 
-/// It is a memory window, bound to nothing: a region has some length.
 fn is_window(memory: &Memory) -> bool {
-    memory
-        .region
-        .as_ref()
-        .is_some_and(|region| region.length == 0)
+    memory.region.as_ref().is_some_and(|region| region.window)
 }
 
 /// The receive that failed on the responder's side.

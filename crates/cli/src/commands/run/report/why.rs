@@ -222,7 +222,7 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
     } else if report.of_a_part {
         // The other parts of the program may have used the device, and this one not.
         return None;
-    } else if !report.dropped.is_empty() {
+    } else if !drops::sentences(report).is_empty() {
         // [`tell`] says so.
     } else {
         // What it saw is all it knows: an answer may have been an error to the program.
@@ -348,14 +348,17 @@ pub const KEEP_IT: &str = "call ibv_dereg_mr before munmap, free or mprotect of 
 pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
     let asked = range(memory.addr, memory.length);
     let named = format!("{key} {:#x}", memory.key);
+    let what = match &memory.region {
+        Some(region) if region.window => "memory window",
+        _ => "region",
+    };
     match (memory.fault.as_str(), &memory.region, &memory.deregistered) {
         ("unknown key", _, Some(grave)) => format!(
             "the region of {named} ({}) was deregistered {} before",
             range(grave.addr, grave.length),
             seconds(grave.ago_ns)
         ),
-        // A region has some length.
-        ("unknown key", Some(region), _) if region.length == 0 => format!(
+        ("unknown key", Some(region), _) if region.window => format!(
             "the memory window of {named} opens no memory now: it is not bound ({whose} is {asked})"
         ),
         ("unknown key", ..) => format!(
@@ -375,12 +378,12 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
                 format!("ends {} past", count(past as u64, "byte"))
             };
             format!(
-                "{whose}, {asked}, {how} the region of {named}, which is {}",
+                "{whose}, {asked}, {how} the {what} of {named}, which is {}",
                 range(region.addr, region.length)
             )
         }
         ("no right", Some(region), _) => format!(
-            "the region of {named} lacks {}; it has {}",
+            "the {what} of {named} lacks {}; it has {}",
             memory.right.as_deref().unwrap_or("IBV_ACCESS_LOCAL_WRITE"),
             match region.access.as_str() {
                 "" => "no right beyond local reading",
@@ -389,7 +392,7 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
         ),
         ("other pd", ..) => {
             format!(
-                "the region of {named} belongs to another protection domain than the queue pair"
+                "the {what} of {named} belongs to another protection domain than the queue pair"
             )
         }
         ("unmapped", region, _) => {
