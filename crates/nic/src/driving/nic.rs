@@ -227,6 +227,10 @@ impl Nic {
 }
 
 impl DeviceUpcalls for Nic {
+    fn overran(&self, qpn: u32, cq: u32, capacity: u32) {
+        observe::overran(qpn, cq, capacity);
+    }
+
     fn check_alive(&self, verb: &'static str) -> Result<()> {
         Nic::check_alive(self, verb)
     }

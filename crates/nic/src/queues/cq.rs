@@ -239,7 +239,7 @@ impl CqShared {
         let capacity = inner.capacity;
         drop(inner);
         if first {
-            crate::observe::overran(qpn, self.facts.number, capacity);
+            self.owner.device.overran(qpn, self.facts.number, capacity);
             self.owner.post_event(AsyncEvent::Cq {
                 cookie: self.cookie.load(Ordering::Relaxed),
             });

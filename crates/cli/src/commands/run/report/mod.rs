@@ -237,8 +237,8 @@ impl Report {
                 }
             }
             Record::Survived { process, ns } => self.survived.push((process, ns)),
-            Record::Failure(failure) => self.failures.push(failure),
-            Record::Refusal(refusal) => self.refusals.push(refusal),
+            Record::Failure(failure) => self.failures.push(*failure),
+            Record::Refusal(refusal) => self.refusals.push(*refusal),
             Record::Partition(partition) => self.partitions.push(partition),
             Record::Flushed(flushed) => self.flushed.push(flushed),
             Record::Verb(verb) => self.verbs.push(verb),
