@@ -90,7 +90,7 @@ fn a_library_that_is_none_is_refused_before_the_loader_sees_it() {
 }
 
 /// Of `rnic run` for its program, and of the tests.
-const INTERNAL: [&str; 8] = [
+const INTERNAL: [&str; 9] = [
     "RNIC_REPORT",
     "RNIC_STATS",
     "RNIC_LINT",

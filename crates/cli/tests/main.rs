@@ -21,5 +21,6 @@ mod plurals;
 mod report_lines;
 mod run;
 mod top;
+mod trace;
 mod verify;
 mod width;

@@ -46,10 +46,16 @@ pub enum LinkError {
     },
 }
 
-/// The errno of an error that says that the system is short of descriptors or memory, and nothing
-/// of what was tried.
+/// The errno of an error that says that the system is short of descriptors or memory, or that a
+/// descriptor of ours was closed, and nothing of what was tried.
 pub fn shortage(error: &io::Error) -> Option<i32> {
-    let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    let short = [
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOMEM,
+        libc::ENOBUFS,
+        libc::EBADF,
+    ];
     error.raw_os_error().filter(|errno| short.contains(errno))
 }
 

@@ -16,6 +16,20 @@ pub struct Error {
 /// Result of a verb.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What an errno of a system call of the device's own means, if that is certain.
+pub(crate) fn meaning(errno: i32) -> &'static str {
+    match errno {
+        libc::EFBIG => "; the limit of a file's size is too small (`ulimit -f`)",
+        libc::ENOSPC => "; that file system is full",
+        libc::EMFILE => "; the process has too many descriptors (`ulimit -n`)",
+        // The device closes none that it still uses.
+        libc::EBADF => {
+            "; the program has closed a descriptor of the device's: it may close only its own (close(2), closefrom(3))"
+        }
+        _ => "",
+    }
+}
+
 impl Error {
     /// `verb` failed with `errno` because of `reason`.
     pub fn new(verb: &'static str, errno: i32, reason: impl Into<Cow<'static, str>>) -> Error {
@@ -40,7 +54,7 @@ impl Error {
     pub(crate) fn os(verb: &'static str, what: &'static str, source: &std::io::Error) -> Error {
         let errno = source.raw_os_error().unwrap_or(libc::EIO);
         let call = rnic_sys::failed_call(source).unwrap_or(what);
-        Error::new(verb, errno, format!("{call}: {source}"))
+        Error::new(verb, errno, format!("{call}: {source}{}", meaning(errno)))
     }
 
     /// The errno of the C verb.

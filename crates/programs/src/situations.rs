@@ -121,6 +121,12 @@ impl Column {
         self.cells.borrow_mut().push(cell);
     }
 
+    /// The same in a situation of the test's own.
+    pub fn tell(&self, situation: &str, says: &str) {
+        let cell = (situation.to_owned(), says.to_owned());
+        self.cells.borrow_mut().push(cell);
+    }
+
     /// The document has these cells.
     ///
     /// # Panics
@@ -296,12 +302,13 @@ fn described(comment: &str, case: &str) -> Option<String> {
 
 /// The statuses that a program printed as `status N`, in order, by their names in verbs.
 pub fn statuses(printed: &str) -> String {
-    const NAMES: [(u32, &str); 11] = [
+    const NAMES: [(u32, &str); 12] = [
         (0, "SUCCESS"),
         (1, "LOC_LEN_ERR"),
         (2, "LOC_QP_OP_ERR"),
         (4, "LOC_PROT_ERR"),
         (5, "WR_FLUSH_ERR"),
+        (6, "MW_BIND_ERR"),
         (7, "BAD_RESP_ERR"),
         (9, "REM_INV_REQ_ERR"),
         (10, "REM_ACCESS_ERR"),

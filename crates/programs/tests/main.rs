@@ -2,6 +2,7 @@
 //! own, by cargo-nextest.
 
 mod asleep;
+mod causes;
 mod ceph;
 mod cm_load;
 mod devices;

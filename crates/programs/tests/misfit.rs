@@ -443,17 +443,32 @@ fn ways_to_the_peer() {
     let (server, client) = ((&left, "10.77.0.1"), (&right, "10.77.0.2"));
     let netns = right.netns().expect("a namespace");
     says_what_nobody_takes(&left);
-    let nobody = |own: &str, peer: &str| {
+    let column = |name| Column::new("ways", name, "misfit");
+    let (nic, hosts) = (column(situations::NIC), column(situations::TWO_HOSTS));
+    let tell = |situation: &str, finished: &Finished| {
+        nic.tell(situation, &situations::statuses(&finished.stdout));
+        hosts.tell(situation, &causes(&finished.stderr));
+    };
+    let nobody = |situation: &str, own: &str, peer: &str| {
         let gid = right.gid(own).index.to_string();
         let finished = run(&right, "on", &[words, &gid, "nobody", PORT, peer]).wait(TIME);
+        tell(situation, &finished);
         finished.stderr
     };
     expect(
-        &nobody("10.77.0.2", "10.77.0.1"),
+        &nobody(
+            "no process of the peer's host uses RDMA",
+            "10.77.0.2",
+            "10.77.0.1",
+        ),
         &["10.77.0.2 QP 0x", ENDED],
     );
     expect(
-        &nobody("127.0.0.1", "10.77.0.1"),
+        &nobody(
+            "this side's GID is that of loopback, and the peer is on another host",
+            "127.0.0.1",
+            "10.77.0.1",
+        ),
         &[
             "cause: this side's GID is 127.0.0.1, a loopback address, and 10.77.0.1 is not of this host",
         ],
@@ -462,7 +477,8 @@ fn ways_to_the_peer() {
     let there = left.netns().expect("a namespace");
     there.ip("addr del 10.77.0.1/24 dev rn0");
     netns.ip("neigh replace 10.77.0.1 lladdr 02:00:00:00:00:01 dev rn0 nud permanent");
-    expect(&nobody("10.77.0.2", "10.77.0.1"), &SILENT);
+    let silence = "the peer's host is down, or a firewall drops what is for it";
+    expect(&nobody(silence, "10.77.0.2", "10.77.0.1"), &SILENT);
     netns.ip("neigh del 10.77.0.1 dev rn0");
     there.ip("addr add 10.77.0.1/24 dev rn0");
 
@@ -480,8 +496,13 @@ fn ways_to_the_peer() {
     });
     netns.ip("link set rn0 mtu 1000");
     near.tell("go");
+    let near = near.wait(TIME);
+    tell(
+        "the interface's MTU became smaller than the path MTU, after both were connected",
+        &near,
+    );
     expect(
-        &near.wait(TIME).stderr,
+        &near.stderr,
         &[
             "status 12",
             "cause: interface or route here takes IP packets of 1000 bytes, and those of this request have 1068",
@@ -508,6 +529,9 @@ fn ways_to_the_peer() {
             "is stopped (SIGSTOP",
         ],
     );
+    tell("the peer's process is stopped (SIGSTOP, a debugger)", &near);
+    nic.check();
+    hosts.check();
     far.kill();
     far.wait(TIME);
 }

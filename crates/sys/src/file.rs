@@ -149,7 +149,7 @@ pub fn try_lock_file(fd: &Fd) -> io::Result<bool> {
     match fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(e) => Err(e.into()),
+        Err(e) => blame::of("flock", Err(e)),
     }
 }
 
@@ -173,7 +173,8 @@ fn byte_lock(kind: i32, offset: u64) -> libc::flock {
 /// fcntl(2) with a lock.
 fn about_lock(fd: &Fd, command: i32, lock: &mut libc::flock) -> io::Result<()> {
     // SAFETY: these commands read and write a `struct flock`, which is lent to the call.
-    unsafe { raw!(libc::SYS_fcntl, fd.0, command, &raw mut *lock) }.map(drop)
+    let done = unsafe { raw!(libc::SYS_fcntl, fd.0, command, &raw mut *lock) };
+    blame::of("fcntl", done.map(drop))
 }
 
 /// Locks the byte at `offset` for this open file description (fcntl F_OFD_SETLK); false: another

@@ -176,6 +176,38 @@ fn permitted(start: usize, end: usize, write: bool) -> Result<(), i32> {
     }
 }
 
+/// Why a range cannot be accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// Part of it is not mapped.
+    Mapping,
+    /// Part of it is mapped without the right to read it.
+    Reading,
+    /// Part of it is mapped without the right to write to it.
+    Writing,
+    /// It is mapped with the rights, and still the kernel has no page: behind the end of a file.
+    Pages,
+}
+
+/// What a range lacks that could not be accessed, as /proc/self/maps says now; `None`: that is not
+/// known.
+pub fn lack(addr: usize, len: usize, write: bool) -> Option<Lack> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    Some(lack_by(&maps, addr, addr.checked_add(len)?, write))
+}
+
+fn lack_by(maps: &str, start: usize, end: usize, write: bool) -> Lack {
+    if !covered(maps, start, end, |_| true) {
+        Lack::Mapping
+    } else if !covered(maps, start, end, |line| allows(line, false)) {
+        Lack::Reading
+    } else if write && !covered(maps, start, end, |line| allows(line, true)) {
+        Lack::Writing
+    } else {
+        Lack::Pages
+    }
+}
+
 /// A line of `maps` gives the right to read, and to write if that is asked for.
 fn allows(line: &str, write: bool) -> bool {
     let rights = line.split_ascii_whitespace().nth(1).unwrap_or("");
@@ -274,7 +306,7 @@ impl ForkWitness {
 
 #[cfg(test)]
 mod tests {
-    use super::{allows, covered, is_mapped, outlasts, page_size, populate};
+    use super::{Lack, allows, covered, is_mapped, lack_by, outlasts, page_size, populate};
 
     /// Promise: a region may begin and end within a page, however large the pages of the machine
     /// are.
@@ -334,6 +366,24 @@ mod tests {
                 want,
                 "{start:#x} {end:#x}"
             );
+        }
+    }
+
+    /// Promise: of memory that cannot be accessed it is told whether it is mapped, and what right is
+    /// missing.
+    #[test]
+    fn what_a_range_lacks() {
+        let maps = "1000-3000 rw-p 0 0:0 0\n3000-4000 r--p 0 0:0 0\n4000-5000 ---p 0 0:0 0\n6000-7000 rw-p 0 0:0 0\n";
+        for (start, end, write, lack) in [
+            (0x1000, 0x3000, true, Lack::Pages),
+            (0x1000, 0x4000, false, Lack::Pages),
+            (0x1000, 0x4000, true, Lack::Writing),
+            (0x2fff, 0x4001, false, Lack::Reading),
+            (0x4800, 0x5001, false, Lack::Mapping),
+            (0x5000, 0x6000, true, Lack::Mapping),
+            (0x6000, 0x7001, true, Lack::Mapping),
+        ] {
+            assert_eq!(lack_by(maps, start, end, write), lack, "{start:x}");
         }
     }
 }

@@ -29,6 +29,13 @@ pub enum Evidence {
         /// Over XRC, the shared receive queue that this request names, whose process it may be.
         srq: Option<u32>,
     },
+    /// UD: a datagram does not fit the receive, whose completion comes next.
+    DatagramTooLong {
+        /// Bytes that the receive takes.
+        room: u64,
+        /// Bytes that it would need, with the 40 of the GRH.
+        length: u64,
+    },
     /// A message was dropped without a word to the peer, as UC and UD do. Said once of each cause.
     MessageDropped(Dropped),
     /// As responder: the first request that came has another PSN than the first one expected. Either

@@ -33,6 +33,12 @@ pub unsafe fn elements<'a>(
     match u32::try_from(count) {
         Err(_) => refuse(format!("num_sge is {count}")),
         Ok(0) => Ok(&[]),
+        // Of a queue pair with a shared receive queue as well.
+        Ok(_) if max == 0 && verb == POST_RECV => refuse(
+            "the queue pair has no receive queue of its own with room for an SGE: with a shared receive queue, use \
+             ibv_post_srq_recv; without one, ask for max_recv_sge of 1 or more"
+                .to_owned(),
+        ),
         // ConnectX's errno, which differs between the queues.
         Ok(count) if count > max => Err(Error::new(
             verb,

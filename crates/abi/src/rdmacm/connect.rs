@@ -57,11 +57,21 @@ impl Depths {
 /// # Safety
 /// The id is alive.
 unsafe fn limits(id: &IdObject) -> Result<(u8, u8)> {
-    // SAFETY: a context of ours or NULL, as the id is on the device or not.
+    // SAFETY: a plain field of a live id.
+    if unsafe { (*id.c()).verbs }.is_null() {
+        return Err(NOWHERE);
+    }
+    // SAFETY: a context of ours.
     let attr = unsafe { crate::handles::context::nic((*id.c()).verbs) }?.device_attr();
     let limit = |value: u32| value.min(u32::from(u8::MAX)) as u8;
     Ok((limit(attr.max_qp_rd_atom), limit(attr.max_qp_init_rd_atom)))
 }
+
+/// EINVAL for an id that is on no device yet.
+const NOWHERE: Refusal = Refusal::with(
+    libc::EINVAL,
+    "the id has no address yet: rdma_resolve_addr and rdma_resolve_route come before rdma_connect",
+);
 
 /// EINVAL for an id of which nobody knows the queue pair.
 const NOBODY: Refusal = Refusal::with(
@@ -237,6 +247,7 @@ unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) ->
         if qp.is_null() && param.is_none() {
             return Err(NOBODY);
         }
+        id.nic().may_accept()?;
         let depths = Depths::of(param);
         // SAFETY: a live id; the caller's structure.
         let data = unsafe {

@@ -94,7 +94,7 @@ impl TxSockets {
     fn keep(&mut self, group: Group, socket: TxSocket) -> Result<Arc<TxSocket>, LinkError> {
         if let Some(source_ports) = &self.source_ports {
             let noted = source_ports.note(&socket.from(group.0));
-            noted.map_err(LinkError::io("note whose a UDP socket is"))?;
+            noted.map_err(LinkError::io("lock the file of source ports"))?;
         }
         let socket = Arc::new(socket);
         self.kept.push(Kept {

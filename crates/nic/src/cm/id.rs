@@ -366,6 +366,14 @@ impl Id {
         self.with("rdma_accept", |cm, key, now| cm.accept(key, param, now))
     }
 
+    /// There is a request or a response that `rdma_accept(3)` may answer.
+    ///
+    /// # Errors
+    /// EINVAL: there is none.
+    pub fn may_accept(&self) -> Result<()> {
+        self.with("rdma_accept", |cm, key, _| cm.may_accept(key))
+    }
+
     /// After ConnectResponse: the own queue pair is in RTS, the peer may know (RTU).
     ///
     /// # Errors

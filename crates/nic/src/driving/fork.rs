@@ -58,7 +58,7 @@ struct Held {
     // Taken in the order current, the number of shards, the engine's shards, rows, report, and the
     // two lists, which nobody has who waits for another lock. Nobody who waits for the engine has
     // what comes after it.
-    report: crate::observe::Guard,
+    report: crate::observe::Held,
     engine: Option<(Vec<Locked>, Still, Arc<NicHandle>)>,
     current: Current,
     rows: RowsGuard,

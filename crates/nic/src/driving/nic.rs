@@ -47,6 +47,7 @@ pub(crate) struct Nic {
 
 pub(crate) struct NicHandle {
     pub(crate) shared: Arc<NicShared>,
+    pub(super) reporter: Option<observe::Reporter>,
 }
 
 impl std::fmt::Debug for Nic {
@@ -79,11 +80,11 @@ impl Nic {
             let noted = Arc::downgrade(&shared);
             let looked = noted.clone();
             let mut own = Vec::new();
-            observe::opened(
+            let reporter = observe::opened(
                 move || noted.upgrade()?.note_counters(),
                 move || looked.upgrade()?.look_at_waits(&mut own),
             );
-            Ok(Arc::new(NicHandle { shared }))
+            Ok(Arc::new(NicHandle { shared, reporter }))
         })
         .map(|handle| Nic { handle })
     }
@@ -226,6 +227,10 @@ impl Nic {
 }
 
 impl DeviceUpcalls for Nic {
+    fn overran(&self, qpn: u32, cq: u32, capacity: u32) {
+        observe::overran(qpn, cq, capacity);
+    }
+
     fn check_alive(&self, verb: &'static str) -> Result<()> {
         Nic::check_alive(self, verb)
     }
@@ -326,7 +331,11 @@ impl NicShared {
 
 impl Drop for NicHandle {
     fn drop(&mut self) {
+        let reporter = self.reporter.take();
         if self.shared.is_alive() {
+            if let Some(reporter) = reporter {
+                reporter.stop();
+            }
             for shard in self.shared.shards.iter() {
                 background::stop(shard);
             }
@@ -337,8 +346,11 @@ impl Drop for NicHandle {
                 }
                 engine.note_all(true);
             }
+            observe::closed();
             return;
         }
+        // Its thread is the parent's.
+        std::mem::forget(reporter);
         // In a forked child: closing the copy must not tell anyone that the parent's part of the
         // port is gone.
         for shard in self.shared.shards.iter() {

@@ -13,7 +13,7 @@ use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, Rw
 use super::background;
 use super::shard::Shard;
 use crate::engine::{Engine, config_from_environment, several_engines};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, meaning};
 use rnic_settings::MAX_SHARDS;
 
 const VERB: &str = "ibv_open_device";
@@ -238,12 +238,7 @@ fn failed(e: LinkError) -> Error {
     if let Some(call) = call {
         words = format!("{words}, of {call}");
     }
-    words += match errno {
-        libc::EFBIG => "; the limit of a file's size is too small (`ulimit -f`)",
-        libc::ENOSPC => "; that file system is full",
-        libc::EMFILE => "; the process has too many descriptors (`ulimit -n`)",
-        _ => "",
-    };
+    words += meaning(errno);
     Error::new(VERB, errno, words)
 }
 

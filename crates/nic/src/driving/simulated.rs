@@ -21,7 +21,10 @@ impl Nic {
     pub(crate) fn simulated(host: Host, port: SimulatedPort) -> Result<Nic> {
         let shards = Shards::of_one(Engine::on(host, port.into()))?;
         let shared = Arc::new(NicShared::of(shards));
-        Ok(Nic::of(Arc::new(NicHandle { shared })))
+        Ok(Nic::of(Arc::new(NicHandle {
+            shared,
+            reporter: None,
+        })))
     }
 
     /// The application has the engine to itself from now on, or it does not any more.

@@ -8,7 +8,7 @@ use rnic_host::registry::range_of;
 use rnic_host::{MULTICAST_QPN, QP1, SourcePorts};
 use rnic_link::{Address, Detached, Look, Received};
 use rnic_transport::{QueuePair, Role, Time};
-use rnic_wire::{Operation, Packet, Usual};
+use rnic_wire::{Operation, Packet, Service, Usual};
 
 use super::fairness::Fairness;
 use super::one_sided::{KeyProof, ProvenKey};
@@ -197,6 +197,12 @@ fn deliver(
         drops.bad_pkey += 1;
         observe::other_partition(qpn, entry.fast.pkey(), packet.bth.pkey);
         return DONE;
+    }
+    // It drops and counts it; the sender hears nothing of it.
+    let own = entry.shared.qp_type;
+    let service = packet.bth.opcode.service();
+    if service != own.service() && service != Service::Cnp {
+        observe::unheard(qpn, ends(received), Unheard::OtherService(own));
     }
     if let Some(round) = round
         && receive_hold.must_wait(round, entry, &packet)

@@ -58,6 +58,7 @@ fn queue_pair(entry: &QpEntry, sends_here: bool, receives_here: bool) -> QpStand
 }
 
 fn id(entry: &Entry) -> IdStanding {
+    let leaves = entry.connection.is_some_and(|c| c.leaves);
     let standing = match (entry.state, entry.connection.map(|c| c.phase)) {
         (State::Idle, _) => "new",
         (State::Bound, _) => "bound",
@@ -70,6 +71,7 @@ fn id(entry: &Entry) -> IdStanding {
         (State::Connect, Some(Phase::Answered)) => "answered",
         (State::Connect, Some(Phase::Request)) => "request",
         (State::Connect, Some(Phase::Accepted)) => "accepted",
+        (State::Connect, Some(Phase::Established)) if leaves => "leaving",
         (State::Connect, Some(Phase::Established)) => "connected",
         (State::Connect, Some(Phase::Ended) | None) => "ended",
     };

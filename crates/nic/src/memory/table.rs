@@ -173,6 +173,10 @@ pub(crate) struct RegionFacts {
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) access: Access,
+    /// Where it lies in this process.
+    pub(crate) base: Option<usize>,
+    /// It is a memory window.
+    pub(crate) window: bool,
 }
 
 impl RegionFacts {
@@ -182,6 +186,11 @@ impl RegionFacts {
             addr: entry.iova,
             length: entry.len,
             access: entry.access,
+            base: match entry.backing {
+                Backing::Null | Backing::Foreign => None,
+                _ => Some(entry.base),
+            },
+            window: false,
         }
     }
 }

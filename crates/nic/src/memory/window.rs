@@ -62,10 +62,10 @@ impl Windows {
 
     /// What a key stands for, for people.
     pub(super) fn facts(&self, key: u32) -> Option<RegionFacts> {
-        self.0
-            .read()
-            .get(key)
-            .map(|window| RegionFacts::of(&window.open))
+        self.0.read().get(key).map(|window| RegionFacts {
+            window: true,
+            ..RegionFacts::of(&window.open)
+        })
     }
 
     /// First address and length of what the window of that key opens.

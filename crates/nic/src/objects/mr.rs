@@ -13,7 +13,7 @@ use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
 use crate::observe::{self, lint};
 use rnic_settings::GuardedMemory;
-use rnic_sys::Mapping;
+use rnic_sys::{Lack, Mapping};
 
 const REG: &str = "ibv_reg_mr";
 pub(crate) const REG_DMABUF: &str = "ibv_reg_dmabuf_mr";
@@ -287,7 +287,7 @@ impl Pd {
                     errno,
                     match errno {
                         libc::ENOMEM => format!("{range:#x?} needs more memory than is left"),
-                        _ => format!("{range:#x?} is not all mapped with the rights asked for"),
+                        _ => format!("{range:#x?} {}", lacks(range.start, range.len(), write)),
                     },
                 ));
             }
@@ -302,6 +302,16 @@ struct Source {
     addr: usize,
     len: usize,
     iova: u64,
+}
+
+/// What memory lacks that cannot be had with these rights.
+fn lacks(start: usize, len: usize, write: bool) -> &'static str {
+    match rnic_sys::lack(start, len, write) {
+        Some(Lack::Mapping) => "is not all mapped",
+        Some(Lack::Reading) => "is mapped in part without the right to read it",
+        Some(Lack::Writing) => "is mapped read-only in part, and the NIC is to write there",
+        Some(Lack::Pages) | None => "is not all memory that the kernel has pages for",
+    }
 }
 
 /// Checks a registration and makes its pages present, unless they are to come on demand.
@@ -363,7 +373,7 @@ fn specify(pd: &Pd, source: Source, access: Access) -> Result<RegionSpec> {
         rnic_sys::populate(start, len, access.contains(Access::LOCAL_WRITE)).map_err(|errno| {
             let why = match errno {
                 libc::ENOMEM => "needs more memory than the machine has left",
-                _ => "is not all mapped with the rights asked for",
+                _ => lacks(start, len, access.contains(Access::LOCAL_WRITE)),
             };
             Error::new(REG, errno, format!("{start:#x}..+{len} {why}"))
         })?;

@@ -31,6 +31,7 @@ fn record(what: &str, fill: impl FnOnce(&mut Line)) {
     let kind = match what {
         "no answer yet" => Kind::Slowness,
         "answered" => Kind::Answer,
+        what if what.starts_with("request") => Kind::Request,
         _ => Kind::Connection,
     };
     if state.spend(kind) {
@@ -254,6 +255,35 @@ pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence, ports: Option<&
 /// Some connection did not come about: what becomes of the next ones is of interest.
 pub(crate) fn has_told() -> bool {
     state().is_some_and(|state| state.written[Kind::Connection as usize] > 0)
+}
+
+/// What became of a request for a connection, at the side that was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked {
+    /// It is an event for the program.
+    Came,
+    /// The program has called `rdma_accept`.
+    Accepted,
+    /// The program has called `rdma_reject`.
+    Rejected,
+    /// The program has called `rdma_accept`, which was refused, and the request with it.
+    Unacceptable,
+    /// The program has destroyed its id, or has ended.
+    Left,
+}
+
+/// A request for a connection from `attempt.peer` has come, or was answered. A peer that is told
+/// little, or nothing, may be of another run, which reads this.
+#[cold]
+pub(crate) fn request(attempt: &Attempt, asked: Asked) {
+    let what = match asked {
+        Asked::Came => "request",
+        Asked::Accepted => "request accepted",
+        Asked::Rejected => "request rejected",
+        Asked::Unacceptable => "request unacceptable",
+        Asked::Left => "request left",
+    };
+    record(what, |line| write_attempt(line, attempt));
 }
 
 /// It has, after that was noted, or after others had been refused.

@@ -3,9 +3,8 @@
 
 use rnic_link::Address;
 
-use super::counters::state_name;
 use super::{Connection, Kind, State, lint, state, write};
-use crate::queues::{QpAttr, QpShared, QpState};
+use crate::queues::{QpAttr, QpShared, QpState, QpType};
 
 /// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it
 /// is connected.
@@ -15,7 +14,7 @@ pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(Address, 
     };
     let (qpn, now) = (shared.qpn, shared.state());
     if matches!(now, QpState::Reset | QpState::Err) {
-        state.left(qpn, state_name(now));
+        state.left(qpn, &now.to_string());
     }
     if now == QpState::Reset {
         // What comes is another life of it.
@@ -70,6 +69,8 @@ pub(crate) enum Unheard {
     UnknownQpn,
     /// It is not connected: its state takes nothing.
     NotReady(QpState),
+    /// It is of another type than the packet.
+    OtherService(QpType),
     /// It is connected with another address.
     OtherAddress,
     /// It is connected with another process of this host.
@@ -86,6 +87,7 @@ pub(crate) fn unheard(qpn: u32, (from, to): (Address, Address), why: Unheard) {
     let cause = match why {
         Unheard::UnknownQpn => "unknown qpn",
         Unheard::NotReady(_) => "not ready",
+        Unheard::OtherService(_) => "other service",
         Unheard::OtherAddress => "other address",
         Unheard::OtherProcess => "other process",
     };
@@ -98,8 +100,14 @@ pub(crate) fn unheard(qpn: u32, (from, to): (Address, Address), why: Unheard) {
     line.text("cause", cause)
         .text("from", &from.to_string())
         .text("to", &to.to_string());
-    if let Unheard::NotReady(now) = why {
-        line.text("state", state_name(now));
+    match why {
+        Unheard::NotReady(now) => {
+            line.text("state", &now.to_string());
+        }
+        Unheard::OtherService(own) => {
+            line.text("state", own.name());
+        }
+        _ => {}
     }
     write(line);
 }

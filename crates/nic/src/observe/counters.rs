@@ -2,14 +2,17 @@
 //! programs are killed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rnic_link::LinkCounters;
 use rnic_transport::{Counters, Traffic};
 
 use super::drops::DropCounters;
+use super::file::append;
 use super::line::Line;
-use super::{State, append, is_on, lint, settings, state, trace, write};
+use super::{State, is_on, lint, settings, state, trace, write};
 use crate::queues::{QpShared, QpState};
 
 /// Between two looks at a few queue pairs; with many it is longer.
@@ -83,7 +86,7 @@ pub(crate) fn note_all<'a>(
         queue_pairs.for_each(|(shared, counters)| state.tell_drops(shared.qpn, &counters));
         return;
     }
-    // In one go: the engine is locked, and a file opened for each of many queue pairs would keep it
+    // In one go: the engine is locked, and a system call for each of many queue pairs would keep it
     // so for long.
     let mut lines = String::new();
     for (shared, counters) in queue_pairs {
@@ -115,20 +118,33 @@ pub(crate) fn note_all<'a>(
     }
 }
 
-/// Starts the thread that looks at waits now and then, and notes counters if they are wanted.
-pub(super) fn start_snapshots(
-    note: impl Fn() -> Option<usize> + Send + 'static,
-    mut look: impl FnMut() -> Option<usize> + Send + 'static,
-) {
-    // Failing to start it costs nothing but what a killed program would have proven.
-    let _ = rnic_sys::with_signals_blocked(|| {
-        rnic_sys::spawn(c"rnic-report", 256 * 1024, move || {
+/// The thread that looks at waits now and then, and notes counters if they are wanted.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    /// 1: it is to end.
+    end: Arc<AtomicU32>,
+    thread: rnic_sys::Thread,
+}
+
+impl Reporter {
+    /// `None` if it cannot be started, which costs nothing but what a killed program would have
+    /// proven.
+    pub(super) fn start(
+        note: impl Fn() -> Option<usize> + Send + 'static,
+        mut look: impl FnMut() -> Option<usize> + Send + 'static,
+    ) -> Option<Reporter> {
+        let end = Arc::new(AtomicU32::new(0));
+        let heeded = end.clone();
+        let body = move || {
             let tick = Duration::from_nanos(TICK);
             let mut until_note = PERIOD;
             while let Some(waits) = look() {
                 trace::flush();
                 let rest = tick * (1 + waits / FEW_WAITS) as u32;
-                std::thread::sleep(rest);
+                rnic_sys::sleep_while_for(&heeded, 0, rest);
+                if heeded.load(Ordering::Acquire) != 0 {
+                    break;
+                }
                 until_note = until_note.saturating_sub(rest);
                 if wanted() && until_note.is_zero() {
                     let Some(qps) = note() else {
@@ -137,8 +153,21 @@ pub(super) fn start_snapshots(
                     until_note = PERIOD * (1 + qps / FEW) as u32;
                 }
             }
-        })
-    });
+        };
+        let started =
+            rnic_sys::with_signals_blocked(|| rnic_sys::spawn(c"rnic-report", 256 * 1024, body));
+        let thread = started.ok()?;
+        Some(Reporter { end, thread })
+    }
+
+    /// Ends the thread and waits for that: nothing of it is left when the last device is closed.
+    pub(crate) fn stop(self) {
+        self.end.store(1, Ordering::Release);
+        rnic_sys::wake_all(&self.end);
+        if !self.thread.is_current() {
+            self.thread.join();
+        }
+    }
 }
 
 impl State {
@@ -146,7 +175,7 @@ impl State {
         let mut line = self.record("qp");
         self.name_qp(&mut line, shared.qpn);
         line.text("qp_type", shared.type_name())
-            .text("state", state_name(shared.state()))
+            .text("state", &shared.state().to_string())
             .flag("end", end);
         if let Some(connection) = self.connections.get(&shared.qpn) {
             let attr = &connection.attr;
@@ -205,18 +234,6 @@ impl State {
                 .number("delays", link.fault_delays);
         });
         line
-    }
-}
-
-pub(super) fn state_name(state: QpState) -> &'static str {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::Rtr => "RTR",
-        QpState::Rts => "RTS",
-        QpState::Sqd => "SQD",
-        QpState::Sqe => "SQE",
-        QpState::Err => "ERR",
     }
 }
 

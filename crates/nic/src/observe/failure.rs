@@ -6,6 +6,7 @@ use rnic_transport::{
 };
 
 use rnic_link::Address;
+use rnic_sys::Lack;
 use rnic_wire::Operation;
 
 use super::line::Line;
@@ -30,6 +31,7 @@ pub(crate) struct LocalNote {
     write: bool,
     fault: LocalFault,
     region: Option<RegionFacts>,
+    lack: Option<Lack>,
 }
 
 /// Memory that the peer may not use.
@@ -40,6 +42,16 @@ pub(crate) struct RemoteNote {
     right: Option<RemoteAccess>,
     fault: RemoteFault,
     region: Option<RegionFacts>,
+    lack: Option<Lack>,
+}
+
+/// What memory that is gone lacks now.
+fn lack(access: Access, region: Option<RegionFacts>, write: bool) -> Option<Lack> {
+    let region = region?;
+    let offset = usize::try_from(access.addr.checked_sub(region.addr)?).ok()?;
+    let start = region.base?.checked_add(offset)?;
+    let length = usize::try_from(access.length).ok()?;
+    rnic_sys::uncancelled(|| rnic_sys::lack(start, length, write))
 }
 
 /// A scatter/gather entry was refused; the completion will follow.
@@ -57,6 +69,10 @@ pub(crate) fn local_fault(
             write,
             fault,
             region,
+            lack: match fault {
+                LocalFault::Unmapped => lack(access, region, write),
+                _ => None,
+            },
         };
         state.local.insert(qpn, note);
     }
@@ -77,6 +93,13 @@ pub(crate) fn remote_fault(
             right,
             fault,
             region,
+            lack: match fault {
+                RemoteFault::Unmapped => {
+                    let writes = matches!(right, Some(RemoteAccess::Write | RemoteAccess::Atomic));
+                    lack(access, region, writes)
+                }
+                _ => None,
+            },
         };
         state.remote.insert(qpn, note);
     }
@@ -103,6 +126,9 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
             }
             lint::never_ready(&mut state, qpn, u64::from(*naks), *waited_ns);
         }
+        Evidence::DatagramTooLong { room, length } => {
+            state.too_long.insert(qpn, (*room, *length));
+        }
         Evidence::MessageDropped(why) => state.message_dropped(qpn, *why),
         Evidence::OtherStartPsn { expected, came } => state.other_start(qpn, *expected, *came),
         Evidence::PeerStopped { waited_ns, srq } => {
@@ -117,6 +143,21 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
                 write(line);
             }
         }
+    }
+}
+
+/// A completion of that queue pair found its completion queue full.
+#[cold]
+pub(crate) fn overran(qpn: u32, cq: u32, capacity: u32) {
+    let Some(mut state) = state() else {
+        return;
+    };
+    if state.spend(Kind::Failure) {
+        let mut line = state.record("overrun");
+        state.name_qp(&mut line, qpn);
+        line.number("cq", cq.into())
+            .number("capacity", capacity.into());
+        write(line);
     }
 }
 
@@ -159,6 +200,7 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         return;
     }
     let first = state.broken.insert(qpn);
+    let too_long = state.too_long.remove(&qpn).filter(|_| receive);
     if !state.spend(Kind::Failure) {
         return;
     }
@@ -182,6 +224,9 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
     if let Some(note) = note {
         let grave = state.grave(note.access.key);
         line.object("memory", |line| write_local(line, &note, grave));
+    }
+    if let Some((room, length)) = too_long {
+        line.number("room", room).number("length", length);
     }
     if let Some(sent) = &sent {
         line.object("request", |line| write_request(line, sent));
@@ -376,7 +421,8 @@ fn write_region(line: &mut Line, access: &Access, region: Option<RegionFacts>) {
             line.number("addr", region.addr)
                 .number("length", region.length)
                 .text("access", &rights(region.access))
-                .flag("same_pd", region.pd == access.pd);
+                .flag("same_pd", region.pd == access.pd)
+                .flag("window", region.window);
         });
     }
 }
@@ -403,8 +449,23 @@ fn write_local(line: &mut Line, note: &LocalNote, grave: Option<(RegionFacts, u6
             LocalFault::Unmapped => "unmapped",
         },
     );
+    write_lack(line, note.lack);
     write_region(line, &note.access, note.region);
     write_grave(line, grave);
+}
+
+fn write_lack(line: &mut Line, lack: Option<Lack>) {
+    if let Some(lack) = lack {
+        line.text(
+            "lack",
+            match lack {
+                Lack::Mapping => "mapping",
+                Lack::Reading => "reading",
+                Lack::Writing => "writing",
+                Lack::Pages => "pages",
+            },
+        );
+    }
 }
 
 fn write_remote(line: &mut Line, note: &RemoteNote, grave: Option<(RegionFacts, u64)>) {
@@ -430,6 +491,7 @@ fn write_remote(line: &mut Line, note: &RemoteNote, grave: Option<(RegionFacts, 
             None => "invalidation",
         },
     );
+    write_lack(line, note.lack);
     write_region(line, &note.access, note.region);
     write_grave(line, grave);
 }

@@ -1,8 +1,9 @@
 //! What a software NIC can tell and hardware cannot: which memory, which right, which peer.
 //!
 //! `rnic run` names a file in `RNIC_REPORT` and reads it when the program has ended. Every record
-//! is one line, appended by one write(2) to a file opened for it alone: processes do not disturb
-//! one another, nothing is open in between, and what was recorded survives `_exit` and SIGKILL.
+//! is one line, appended by one system call: processes do not disturb one another, and what was
+//! recorded survives `_exit` and SIGKILL. The file stays open, at a number that disturbs no program
+//! (`sys/src/kept.rs`).
 //! Without the variable nothing is kept and nothing is written.
 //!
 //! All of this lies on the way into a failure or in verbs that are slow anyway; the data path only
@@ -13,6 +14,7 @@ mod connection;
 mod counters;
 mod drops;
 mod failure;
+mod file;
 mod latency;
 mod line;
 pub(crate) mod lint;
@@ -22,18 +24,20 @@ pub(crate) mod waits;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use rnic_link::Address;
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 pub(crate) use connection::{Unheard, modified, unheard};
-pub(crate) use counters::{destroyed, note_all};
+pub(crate) use counters::{Reporter, destroyed, note_all};
 pub use drops::DropCounters;
-pub(crate) use failure::{Access, evidence, failed, local_fault, other_partition, remote_fault};
+pub(crate) use failure::{
+    Access, evidence, failed, local_fault, other_partition, overran, remote_fault,
+};
 pub use failure::{refused_verb, survived_refusals, was_reached};
+pub(crate) use file::closed;
 pub use latency::Histogram;
 pub(crate) use latency::Latencies;
 pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
@@ -64,13 +68,15 @@ pub(crate) enum Kind {
     Life,
     /// Packets that no queue pair took.
     Unheard,
+    /// Requests for connections that came, and what became of them.
+    Request,
 }
 
 /// Failures and refusals that a process tells of.
 pub const MOST_FAILURES: u32 = 256;
 
 impl Kind {
-    const MOST: [u32; 8] = [MOST_FAILURES, 16, 128, 64, 256, 128, 2048, 128];
+    const MOST: [u32; 9] = [MOST_FAILURES, 16, 128, 64, 256, 128, 2048, 128, 512];
 }
 /// Regions remembered after their end.
 const GRAVES: usize = 64;
@@ -126,6 +132,8 @@ pub(crate) struct State {
     local: BTreeMap<u32, failure::LocalNote>,
     remote: BTreeMap<u32, failure::RemoteNote>,
     sends: BTreeMap<u32, rnic_transport::SendFailed>,
+    /// Room of a receive and bytes of the datagram that did not fit, likewise.
+    too_long: BTreeMap<u32, (u64, u64)>,
     /// Queue pairs that failed or refused something: what is flushed there is no news.
     broken: BTreeSet<u32>,
     /// Queue pairs that dropped packets of another partition.
@@ -154,6 +162,7 @@ impl State {
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
             sends: BTreeMap::new(),
+            too_long: BTreeMap::new(),
             broken: BTreeSet::new(),
             partitions: BTreeSet::new(),
             graves: VecDeque::new(),
@@ -178,7 +187,7 @@ impl State {
                 let id = rnic_sys::random_u64() >> 12;
                 self.process = Some((std::process::id(), id));
                 let program = std::env::args_os().next().unwrap_or_default();
-                let program = Path::new(&program);
+                let program = std::path::Path::new(&program);
                 let mut line = Line::new("process");
                 line.number("process", id)
                     .number("pid", u64::from(std::process::id()))
@@ -220,7 +229,7 @@ pub(crate) type Guard = MutexGuard<'static, State>;
 /// The state of this process; `None` if nobody reads it.
 fn state() -> Option<Guard> {
     settings()?;
-    let mut state = hold();
+    let mut state = STATE.lock();
     if state
         .process
         .is_some_and(|(pid, _)| pid != std::process::id())
@@ -231,9 +240,19 @@ fn state() -> Option<Guard> {
     Some(state)
 }
 
-/// Held across fork(2), so that the child finds the state in order and no descriptor of it open.
-pub(crate) fn hold() -> Guard {
-    STATE.lock()
+/// Held across fork(2), so that the child finds all in order.
+pub(crate) fn hold() -> Held {
+    Held {
+        _state: STATE.lock(),
+        _trace: trace::hold(),
+    }
+}
+
+/// See [`hold`].
+#[derive(Debug)]
+pub(crate) struct Held {
+    _state: Guard,
+    _trace: trace::Guard,
 }
 
 /// Somebody looks at each work request as it is posted.
@@ -244,44 +263,24 @@ pub(crate) fn sees_each_post() -> bool {
 
 /// Appends one record. That it cannot is no reason to disturb the program.
 fn write(line: Line) {
-    append(&line.finish());
-}
-
-/// The same of several records, each with its end.
-fn append(lines: &str) {
-    if let Some(settings) = settings() {
-        append_to(&settings.file, lines);
-    }
-}
-
-fn append_to(file: &Path, lines: &str) {
-    rnic_sys::uncancelled(|| {
-        let file = std::fs::OpenOptions::new().append(true).open(file);
-        if let Ok(mut file) = file {
-            // No limit that is the program's may end it here.
-            let write = || file.write_all(lines.as_bytes());
-            let _ = rnic_sys::signal::without_file_size_signal(write);
-        }
-    });
+    file::append(&line.finish());
 }
 
 /// The device was opened by this process. `note` notes what was counted so far, and gives the
 /// number of queue pairs; `look` looks at threads that wait, and gives the number of those that
-/// wait for long. `None` when all is over.
+/// wait for long. `None` when all is over. Gives the thread that asks them.
 pub(crate) fn opened(
     note: impl Fn() -> Option<usize> + Send + 'static,
     look: impl FnMut() -> Option<usize> + Send + 'static,
-) {
-    let Some(settings) = settings() else {
-        return;
-    };
+) -> Option<Reporter> {
+    let settings = settings()?;
     lint::switch(settings.lint);
     trace::start();
     if let Some(mut state) = state() {
         let line = state.record("opened");
         write(line);
     }
-    counters::start_snapshots(note, look);
+    Reporter::start(note, look)
 }
 
 impl State {
@@ -290,6 +289,7 @@ impl State {
         self.local.remove(&qpn);
         self.remote.remove(&qpn);
         self.sends.remove(&qpn);
+        self.too_long.remove(&qpn);
         self.broken.remove(&qpn);
         self.partitions.remove(&qpn);
         self.silent.remove(&qpn);

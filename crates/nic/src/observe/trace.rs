@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rnic_transport::{Completion, CompletionOpcode, SendData, SendOp, SendWqe};
-use rustix_futex_sync::Mutex;
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::line::Line;
 use crate::queues::QpShared;
@@ -21,7 +21,7 @@ const WRITE_AT: usize = 32 * 1024;
 static ON: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
-struct Trace {
+pub(super) struct Trace {
     file: Option<PathBuf>,
     /// By a fork a child has the parent's lines, which the parent writes.
     pid: u32,
@@ -35,6 +35,13 @@ static TRACE: Mutex<Trace> = Mutex::new(Trace {
     left: 0,
     lines: String::new(),
 });
+
+pub(super) type Guard = MutexGuard<'static, Trace>;
+
+/// For fork(2).
+pub(super) fn hold() -> Guard {
+    TRACE.lock()
+}
 
 /// `--trace` was given.
 #[inline]
@@ -84,7 +91,7 @@ impl Trace {
     fn write(&mut self) {
         let lines = std::mem::take(&mut self.lines);
         if let (Some(file), false) = (&self.file, lines.is_empty()) {
-            super::append_to(file, &lines);
+            super::file::append_to(file, &lines);
         }
     }
 }

@@ -236,8 +236,10 @@ impl CqShared {
     #[cold]
     fn lose(&self, qpn: u32, mut inner: Guard<'_, Inner>) {
         let first = !std::mem::replace(&mut inner.overrun, true);
+        let capacity = inner.capacity;
         drop(inner);
         if first {
+            self.owner.device.overran(qpn, self.facts.number, capacity);
             self.owner.post_event(AsyncEvent::Cq {
                 cookie: self.cookie.load(Ordering::Relaxed),
             });

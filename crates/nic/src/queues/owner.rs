@@ -20,6 +20,9 @@ pub(crate) trait DeviceUpcalls: Debug + Send + Sync {
     /// What they ask of the first engine.
     fn first_cq_tasks(&self) -> &CqTasks;
 
+    /// Completion queue `cq` of so many entries had no room for a completion of this queue pair.
+    fn overran(&self, qpn: u32, cq: u32, capacity: u32);
+
     /// The first engine learns that they have asked for something.
     fn attend_to_tasks(&self);
 

@@ -1,6 +1,6 @@
 //! Queue pair attributes (`ibv_modify_qp(3)`, `ibv_query_qp(3)`).
 
-use rnic_wire::PathMtu;
+use rnic_wire::{PathMtu, Service};
 
 use crate::addressing::address::AhAttr;
 use crate::memory::Access;
@@ -22,6 +22,16 @@ pub enum QpType {
 }
 
 impl QpType {
+    /// The service of its packets.
+    pub(crate) fn service(self) -> Service {
+        match self {
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+            QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
+        }
+    }
+
     /// As the verbs spell it: `RC`, `XRC_SEND`.
     pub fn name(self) -> &'static str {
         match self {
@@ -53,6 +63,20 @@ pub enum QpState {
     Sqd = 4,
     Sqe = 5,
     Err = 6,
+}
+
+impl std::fmt::Display for QpState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            QpState::Reset => "RESET",
+            QpState::Init => "INIT",
+            QpState::Rtr => "RTR",
+            QpState::Rts => "RTS",
+            QpState::Sqd => "SQD",
+            QpState::Sqe => "SQE",
+            QpState::Err => "ERR",
+        })
+    }
 }
 
 impl QpState {

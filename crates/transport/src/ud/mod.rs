@@ -10,8 +10,8 @@ use crate::rc::Drain;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::unreliable::{SendQueue, State};
 use crate::{
-    Completion, CompletionOpcode, Counters, Device, Dropped, Immediate, Misplaced, NetworkHeader,
-    PacketSink, Pd, SendOp, SendWqe, Status, Time,
+    Completion, CompletionOpcode, Counters, Device, Dropped, Evidence, Immediate, Misplaced,
+    NetworkHeader, PacketSink, Pd, SendOp, SendWqe, Status, Time,
 };
 use alloc::collections::TryReserveError;
 use rnic_wire::{
@@ -259,6 +259,10 @@ impl Ud {
     ) -> Result<(), Failure> {
         let byte_len = UdPrefix::LEN + packet.payload.len();
         if byte_len as u64 > receiving.left() {
+            device.evidence(&Evidence::DatagramTooLong {
+                room: receiving.left(),
+                length: byte_len as u64,
+            });
             return Err(Failure {
                 status: Status::LocalLengthError,
                 vendor_err: vendor_err::RECEIVE_TOO_SHORT,

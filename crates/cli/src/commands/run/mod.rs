@@ -198,9 +198,16 @@ fn start(args: Args) -> Result<()> {
         runtime => {
             let runtime = runtime?;
             Collector::new(&runtime).map_err(|error| {
+                let call = rnic_sys::failed_call(&error);
+                let of = call.map_or(String::new(), |call| format!(", of {call}"));
                 Failure::new(format!("cannot make a file in {}", runtime.display()))
-                    .cause(error.to_string())
-                    .next("set RNIC_RUNTIME_DIR to a folder of yours with room")
+                    .cause(format!("{error}{of}"))
+                    .next(match error.raw_os_error() {
+                        Some(libc::EPERM) => {
+                            "a sandbox (seccomp) or the file system forbids it: allow that call, or set RNIC_RUNTIME_DIR to another folder"
+                        }
+                        _ => "set RNIC_RUNTIME_DIR to a folder of yours with room",
+                    })
             })?
         }
     };

@@ -9,7 +9,7 @@ use crate::addressing::address::{address_vector, headroom};
 use crate::addressing::gid_table::{GidEntry, active_mtu};
 use crate::device::MAX_RD_ATOM;
 use crate::engine::{Acks, Engine, Peer, QpEntry};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, meaning};
 use crate::memory::Access;
 use crate::observe;
 use crate::queues::{QpAttr, QpAttrMask as M, QpState, QpType};
@@ -51,10 +51,7 @@ impl Qp {
         if mask.contains(M::CUR_STATE) && attr.cur_qp_state != from {
             return Err(Error::invalid(
                 VERB,
-                format!(
-                    "the queue pair is in {from:?}, not in {:?}",
-                    attr.cur_qp_state
-                ),
+                format!("the queue pair is in {from}, not in {}", attr.cur_qp_state),
             ));
         }
         let to = if mask.contains(M::STATE) {
@@ -338,7 +335,7 @@ fn resolve(
     }
     let path = engine.link.path(&vector).map_err(|e| {
         let errno = e.shortage().unwrap_or(libc::EHOSTUNREACH);
-        Error::new(VERB, errno, e.to_string())
+        Error::new(VERB, errno, format!("{e}{}", meaning(errno)))
     })?;
     Ok(Peer {
         path,

@@ -150,9 +150,9 @@ pub(crate) fn check(qp_type: QpType, from: QpState, to: QpState, given: M) -> Re
         return Err(Error::invalid(
             VERB,
             if from == to {
-                format!("no attribute of queue pairs of type {qp_type} may change in {from:?}")
+                format!("no attribute of queue pairs of type {qp_type} may change in {from}")
             } else {
-                format!("a queue pair of type {qp_type} cannot go from {from:?} to {to:?}")
+                format!("a queue pair of type {qp_type} cannot go from {from} to {to}")
             },
         ));
     };
@@ -160,14 +160,14 @@ pub(crate) fn check(qp_type: QpType, from: QpState, to: QpState, given: M) -> Re
     if missing.0 != 0 {
         return Err(Error::invalid(
             VERB,
-            format!("{from:?} to {to:?} also needs {}", missing.names()),
+            format!("{from} to {to} also needs {}", missing.names()),
         ));
     }
     let foreign = given.without(row.required.or(row.optional));
     if foreign.0 != 0 {
         return Err(Error::invalid(
             VERB,
-            format!("{from:?} to {to:?} does not take {}", foreign.names()),
+            format!("{from} to {to} does not take {}", foreign.names()),
         ));
     }
     Ok(())

@@ -1,10 +1,7 @@
 //! A line of the report's file that is written over and over.
 
-use std::io::{Seek, Write};
-use std::os::unix::fs::FileExt;
-
+use super::super::file;
 use super::super::line::Line;
-use super::super::settings;
 use super::Over;
 
 /// Bytes of each line, its end among them.
@@ -67,26 +64,10 @@ impl Place {
         };
         let mut text = self.text.clone();
         text.insert_str(self.text.len() - 1, &" ".repeat(padding));
-        let Some(settings) = settings() else {
-            return;
-        };
         self.at = self.at.or_else(|| free.0.pop());
-        rnic_sys::uncancelled(|| match self.at {
-            Some(at) => {
-                let file = std::fs::OpenOptions::new().write(true).open(&settings.file);
-                let _ = file.and_then(|file| file.write_all_at(text.as_bytes(), at));
-            }
-            None => {
-                let file = std::fs::OpenOptions::new()
-                    .append(true)
-                    .open(&settings.file);
-                let appended = file.and_then(|mut file| {
-                    file.write_all(text.as_bytes())?;
-                    // The position is behind what was appended.
-                    file.stream_position()
-                });
-                self.at = appended.ok().map(|end| end - LENGTH as u64);
-            }
-        });
+        match self.at {
+            Some(at) => file::overwrite(&text, at),
+            None => self.at = file::append(&text).and_then(|end| end.checked_sub(LENGTH as u64)),
+        }
     }
 }

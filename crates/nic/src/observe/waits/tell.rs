@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::counters::state_name;
 use super::super::line::Line;
 use super::super::{State, state};
 use super::{Long, Source, Unacknowledged, Wait, Wanted};
@@ -209,7 +208,7 @@ impl State {
     fn describe_qp(&self, line: &mut Line, qp: &QpStanding) {
         self.name_qp(line, qp.qpn);
         line.text("qp_type", qp.qp_type)
-            .text("state", state_name(qp.state))
+            .text("state", &qp.state.to_string())
             .flag("sends_here", qp.sends_here)
             .flag("receives_here", qp.receives_here)
             .number("sends", qp.sends)

@@ -44,6 +44,12 @@ pub fn tell(report: &Report) -> Option<Story> {
         .map(|attempt| of_request(report, attempt))
 }
 
+/// No peer has refused a connection, and no time has run out: the program has ended before.
+pub fn was_early(report: &Report) -> bool {
+    let over = |attempt: &Attempt| OUTCOMES.contains(&attempt.what.as_str());
+    !report.attempts.iter().any(over)
+}
+
 /// The program asked the same service again, and got what it wanted.
 fn went_the_next_time(report: &Report, attempt: &Attempt) -> bool {
     report.attempts.iter().any(|other| {
@@ -122,11 +128,10 @@ fn rejected(report: &Report, attempt: &Attempt, story: &mut Story) {
         28 => {
             told(attempt, story);
             let other = asked_side(report, attempt, "other service");
-            story.cause = Some(match other {
-                Some(side) => other_service(report, side),
-                None => "the peer's application called rdma_reject, or destroyed the id of the request without an answer"
-                    .to_owned(),
-            });
+            story.cause = match other {
+                Some(side) => Some(other_service(report, side)),
+                None => refused_by_program(report, attempt),
+            };
             if other.is_none() {
                 story
                     .next
@@ -170,6 +175,51 @@ fn rejected(report: &Report, attempt: &Attempt, story: &mut Story) {
     story.next.push(format!(
         "rnic explain rej {reason}      all causes of this reason"
     ));
+}
+
+/// What became of the request at the side that was asked, if that ran under `rnic run`, too.
+fn fate<'a>(report: &'a Report, attempt: &Attempt) -> Option<&'a Attempt> {
+    let mut sides = report.all(|report| &report.attempts);
+    sides.rfind(|side| {
+        side.what.starts_with("request")
+            && side.peer.is_some()
+            && (&side.local, &side.peer) == (&attempt.peer, &attempt.local)
+    })
+}
+
+/// What the peer's program did to refuse it; `None`: that is not known.
+fn refused_by_program(report: &Report, attempt: &Attempt) -> Option<String> {
+    let side = fate(report, attempt)?;
+    let whose = report.process(side.process);
+    match side.what.as_str() {
+        "request rejected" => Some(format!("the peer's program, {whose}, called rdma_reject")),
+        "request unacceptable" => {
+            let verbs = report.all(|report| &report.verbs);
+            let why = verbs
+                .filter(|verb| (verb.process, verb.verb.as_str()) == (side.process, "rdma_accept"))
+                .find(|verb| verb.ns >= side.ns);
+            let why = why.map_or(String::new(), |verb| format!(": {}", verb.reason));
+            Some(format!(
+                "the peer's program, {whose}, called rdma_accept, which was refused there, and the request with it{why}"
+            ))
+        }
+        "request left" => Some(format!(
+            "the peer's program, {whose}, let go of the request without rdma_accept or rdma_reject: by rdma_destroy_id, or by its \
+             own end"
+        )),
+        _ => None,
+    }
+}
+
+/// Says so if the request had come to a program that did not answer it.
+fn not_served(report: &Report, attempt: &Attempt) -> Option<String> {
+    let side = fate(report, attempt)
+        .filter(|side| matches!(side.what.as_str(), "request" | "request left"))?;
+    Some(format!(
+        "the request had come to {} (RDMA_CM_EVENT_CONNECT_REQUEST), which had called neither rdma_accept nor rdma_reject \
+         with success",
+        report.process(side.process)
+    ))
 }
 
 /// What the peer's application said.
@@ -237,7 +287,8 @@ fn datagrams_refused(report: &Report, attempt: &Attempt, story: &mut Story) {
         1 => nobody_listens(report, attempt, story),
         2 => {
             told(attempt, story);
-            story.cause = Some("the peer's application called rdma_reject".to_owned());
+            story.cause = refused_by_program(report, attempt)
+                .or_else(|| topic.map(|topic| topic.meaning.to_owned()));
         }
         _ => story.cause = topic.map(|topic| topic.meaning.to_owned()),
     }
@@ -274,6 +325,16 @@ fn unanswered(report: &Report, attempt: &Attempt, story: &mut Story) {
         story.next.push(PARTITIONS.to_owned());
         return;
     }
+    if attempt.peer_pid.is_none()
+        && let Some(cause) = not_served(report, attempt)
+    {
+        story.cause = Some(cause);
+        story.next.push(
+            "let the server take its events (rdma_get_cm_event) and answer each request by rdma_accept or rdma_reject"
+                .to_owned(),
+        );
+        return;
+    }
     if let Some(pid) = attempt.peer_pid {
         let program = attempt.peer_program.as_deref().unwrap_or("a process");
         story.cause = Some(story::is_stopped(program, pid));
@@ -294,7 +355,7 @@ fn unanswered(report: &Report, attempt: &Attempt, story: &mut Story) {
                     .seen
                     .push(format!("{} is an address of this host", host(attempt)));
                 [
-                    "the server has ended, or did not answer the request",
+                    "the server has ended, or has not taken the request",
                     "it runs as another user, or in another network namespace",
                     "it does not use rnic",
                 ]

@@ -27,11 +27,13 @@ fn memory() -> Memory {
         fault: String::new(),
         write: true,
         right: None,
+        lack: None,
         region: Some(Region {
             addr: 1,
             length: 2,
             access: String::new(),
             same_pd: true,
+            window: false,
         }),
         deregistered: Some(Grave {
             addr: 1,
@@ -54,6 +56,8 @@ fn failure() -> Failure {
         status: 10,
         vendor_err: 4,
         memory: Some(memory()),
+        room: None,
+        length: None,
         request: Some(Request {
             length: 1,
             longest: 2,
@@ -282,6 +286,13 @@ fn everything() -> Report {
             cause: "wrong q_key".into(),
             count: 3,
             ..Dropped::default()
+        }],
+        overruns: vec![Overrun {
+            process: 1,
+            ns: 2,
+            ends: ends(),
+            cq: 3,
+            capacity: 4,
         }],
         waits: vec![wait()],
         read_at: 9,

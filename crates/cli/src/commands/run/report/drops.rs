@@ -8,7 +8,23 @@ use crate::text::count;
 pub fn sentences(report: &Report) -> Vec<String> {
     let mut sentences = of_drops(report);
     sentences.extend(of_unheard(report));
+    sentences.extend(of_other_services(report));
     sentences
+}
+
+/// Packets of another service than the queue pair's.
+fn of_other_services(report: &Report) -> impl Iterator<Item = String> {
+    let others = report.unheard.iter();
+    let others = others.filter(|unheard| unheard.cause == "other service");
+    others.take(MOST).map(|unheard| {
+        format!(
+            "{}: QP {:#x} is of type {}, and dropped what came from {} by another service: both ends need the same qp_type",
+            report.process(unheard.process),
+            unheard.ends.qpn,
+            unheard.state.as_deref().unwrap_or_default(),
+            unheard.from
+        )
+    })
 }
 
 /// Packets for queue pairs that were never connected: their senders hear nothing of it. For one that

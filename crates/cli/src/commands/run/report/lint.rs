@@ -11,6 +11,7 @@ use super::{Report, stats};
 /// Kinds of findings that only both ends together show.
 const READS: &str = "reads";
 const PATH_MTU: &str = "path mtu";
+const TYPES: &str = "types";
 
 /// Compares what the two ends of each connection of this run have agreed on.
 pub fn match_ends(report: &mut Report) {
@@ -24,8 +25,27 @@ pub fn match_ends(report: &mut Report) {
         let opposite = qp.ends.key().map(|(own, peer)| (peer, own));
         let peer = opposite.and_then(|key| by_ends.get(&key));
         let Some(peer) = peer else { continue };
+        // One service does not understand another: what else differs is of no matter.
+        if is_known(&qp.qp_type) && is_known(&peer.qp_type) && qp.qp_type != peer.qp_type {
+            // Said once of each connection.
+            if qp.qp_type < peer.qp_type {
+                found.push(Lint {
+                    process: qp.process,
+                    ns: qp.ns,
+                    kind: TYPES.to_owned(),
+                    object: u64::from(qp.ends.qpn),
+                    value: 0,
+                    limit: 0,
+                    count: 1,
+                    more: format!("{} and the peer {}", qp.qp_type, peer.qp_type),
+                });
+            }
+            continue;
+        }
+        // READs and atomics are of the reliable services.
+        let reads = qp.max_rd_atomic.filter(|_| qp.qp_type != "UC");
         let ends = [
-            (READS, qp.max_rd_atomic, peer.max_dest_rd_atomic),
+            (READS, reads, peer.max_dest_rd_atomic),
             // Said once of each connection.
             (PATH_MTU, qp.path_mtu, peer.path_mtu),
         ];
@@ -51,7 +71,12 @@ pub fn match_ends(report: &mut Report) {
 
 /// Kinds that fail on every hardware. Others need a card with smaller limits, another peer or
 /// another order of events.
-const CERTAIN: [&str; 3] = ["memlock", "unsignaled", "never ready"];
+const CERTAIN: [&str; 4] = ["memlock", "unsignaled", "never ready", TYPES];
+
+/// Services of which both ends are of one type.
+fn is_known(qp_type: &str) -> bool {
+    matches!(qp_type, "RC" | "UC")
+}
 
 fn is_certain(lint: &Lint) -> bool {
     CERTAIN.contains(&lint.kind.as_str())
@@ -108,6 +133,11 @@ fn words(lint: &Lint) -> Words {
             format!("QP {object:#x}: the first receive was posted after RTS, and rnr_retry is 0"),
             "a message that comes before it is refused, and with rnr_retry 0 on the sender's side that is the end (status 13)",
             "post receives before the queue pair moves to RTR, or set rnr_retry to 7",
+        ),
+        TYPES => (
+            format!("QP {object:#x}: the queue pair is of type {more}"),
+            "one service drops the packets of another: RC ends with status 12, and UC loses its messages without a word",
+            "create both queue pairs with the same qp_type (ibv_create_qp)",
         ),
         READS => (
             format!(
@@ -186,8 +216,14 @@ pub fn print(report: &Report) {
         return;
     }
     for (certain, head) in [
-        (true, "this works here and would fail on hardware:"),
-        (false, "this works here and may fail on hardware:"),
+        (
+            true,
+            "this would fail on hardware, whether it works here or not:",
+        ),
+        (
+            false,
+            "this may fail on hardware, whether it works here or not:",
+        ),
     ] {
         let of_them = report.lints.iter().filter(|l| is_certain(l) == certain);
         print_kinds(report, head, &of_them.collect::<Vec<_>>());

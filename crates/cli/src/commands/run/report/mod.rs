@@ -5,6 +5,7 @@ mod cm;
 mod drops;
 mod injected;
 mod lint;
+mod local;
 mod partitions;
 mod peer;
 mod peers;
@@ -39,8 +40,8 @@ use peers::PREFIX;
 pub use watch::Watch;
 
 use record::{
-    Attempt, Connected, Device, Dropped, Failure, Flushed, Left, Lint, Partition, Qp, Record,
-    Refusal, Stopped, Unheard, Verb, Wait, Waiting,
+    Attempt, Connected, Device, Dropped, Failure, Flushed, Left, Lint, Overrun, Partition, Qp,
+    Record, Refusal, Stopped, Unheard, Verb, Wait, Waiting,
 };
 
 /// What was asked for beside the closing words.
@@ -170,6 +171,7 @@ pub struct Report {
     pub waiting: Vec<Waiting>,
     pub stopped: Vec<Stopped>,
     pub dropped: Vec<Dropped>,
+    pub overruns: Vec<Overrun>,
     /// Waits that go on, or ended as the process did.
     pub waits: Vec<Wait>,
     /// When it was read, ns.
@@ -235,11 +237,12 @@ impl Report {
                 }
             }
             Record::Survived { process, ns } => self.survived.push((process, ns)),
-            Record::Failure(failure) => self.failures.push(failure),
-            Record::Refusal(refusal) => self.refusals.push(refusal),
+            Record::Failure(failure) => self.failures.push(*failure),
+            Record::Refusal(refusal) => self.refusals.push(*refusal),
             Record::Partition(partition) => self.partitions.push(partition),
             Record::Flushed(flushed) => self.flushed.push(flushed),
             Record::Verb(verb) => self.verbs.push(verb),
+            Record::Overrun(overrun) => self.overruns.push(overrun),
             Record::Waiting(waiting) => self.waiting.push(waiting),
             Record::Stopped(stopped) => self.stopped.push(stopped),
             Record::Dropped(dropped) => {
@@ -381,13 +384,23 @@ fn document(
         "waiting_for_receives": report.waiting,
         "waiting_for_stopped": report.stopped,
         "dropped_messages": report.dropped,
+        "overruns": report.overruns,
         "waits": ended.map_or(Vec::new(), |status| waits::told(report, status)),
-        "connections": report.attempts,
+        "connections": missed(report),
         "faults": Injected::of_all(report).to_json(),
         "stats": wishes.stats.then(|| stats::to_json(report)),
         "reached": !report.processes.is_empty(),
         "lint": wishes.lint.then(|| lint::to_json(report)),
     })
+}
+
+/// Connections that did not come about at first; of those that this side was asked for only what it
+/// refused.
+fn missed(report: &Report) -> Vec<&Attempt> {
+    let attempts = report.attempts.iter();
+    attempts
+        .filter(|attempt| !attempt.what.starts_with("request"))
+        .collect()
 }
 
 /// The line for machines of a program that could not be started.

@@ -36,13 +36,23 @@ pub fn of<'a>(report: &'a Report, failure: &Failure) -> Peer<'a> {
     }
 }
 
+/// What to do about sides that do not fit.
+const LEFT: &str = "see why the peer took its queue pair down; a side that is done should wait for the other before it does";
+const ENDS: &str = "compare QPN and GID as both sides have them (dest_qp_num and ah_attr.grh.dgid of ibv_modify_qp to RTR)";
+const TYPES: &str = "create both queue pairs with the same qp_type (ibv_create_qp)";
+const READY: &str = "connect both sides (RTR) before either sends";
+
 impl Peer<'_> {
     /// Its queue pair does not fit this one, or was not there for it: why.
-    pub fn does_not_fit(&self, report: &Report, failure: &Failure) -> Option<String> {
+    pub fn does_not_fit(
+        &self,
+        report: &Report,
+        failure: &Failure,
+    ) -> Option<(String, &'static str)> {
         if let Some(left) = self.left.filter(|left| was_before(failure, left.ns)) {
             let process = report.process(left.process);
             let ago = seconds(failure.ns.saturating_sub(left.ns));
-            return Some(match left.how.as_str() {
+            let what = match left.how.as_str() {
                 "destroyed" => {
                     format!("the peer, {process}, had destroyed its queue pair, {ago} before")
                 }
@@ -51,36 +61,54 @@ impl Peer<'_> {
                     left.how
                 ),
                 _ => return None,
-            });
+            };
+            return Some((what, LEFT));
         }
         if let Some(connected) = self.connected.filter(|_| self.left.is_none()) {
             let (theirs, process) = (&connected.ends, report.process(connected.process));
             let is_other = !theirs.is_opposite(&failure.ends);
             if let (true, Some(peer), Some(qpn)) = (is_other, &theirs.peer, theirs.peer_qpn) {
-                return Some(format!(
+                let what = format!(
                     "the peer's queue pair, of {process}, is connected with {peer} QP {qpn:#x} and not with this one: its \
                      dest_qp_num or destination GID is another"
-                ));
+                );
+                return Some((what, ENDS));
             }
             if connected.qp_type != failure.qp_type && is_known(&connected.qp_type) {
-                return Some(format!(
+                let what = format!(
                     "the peer's queue pair, of {process}, is of type {} (ibv_create_qp), and this one of type {}",
                     connected.qp_type, failure.qp_type
-                ));
+                );
+                return Some((what, TYPES));
             }
         }
         let unheard = self.unheard.filter(|_| self.connected.is_none())?;
         let process = report.process(unheard.process);
         match (unheard.cause.as_str(), unheard.state.as_deref()) {
-            ("unknown qpn", _) => Some(format!(
-                "{process}, to which QP numbers like {:#x} belong, had no queue pair of that number",
-                unheard.ends.qpn
+            ("unknown qpn", _) => Some((
+                format!(
+                    "{process}, to which QP numbers like {:#x} belong, had no queue pair of that number",
+                    unheard.ends.qpn
+                ),
+                ENDS,
             )),
-            ("not ready", Some("ERR")) => {
-                Some(format!("the peer's queue pair, of {process}, was in ERR"))
-            }
-            ("not ready", Some(state @ ("RESET" | "INIT"))) => Some(format!(
-                "the peer's queue pair, of {process}, was in {state}: it takes packets from RTR on"
+            ("not ready", Some("ERR")) => Some((
+                format!("the peer's queue pair, of {process}, was in ERR"),
+                LEFT,
+            )),
+            ("not ready", Some(state @ ("RESET" | "INIT"))) => Some((
+                format!(
+                    "the peer's queue pair, of {process}, was in {state}: it takes packets from RTR on"
+                ),
+                READY,
+            )),
+            ("other service", _) => Some((
+                format!(
+                    "the peer's queue pair, of {process}, is of type {}, and this one of type {}",
+                    unheard.state.as_deref().unwrap_or("another"),
+                    failure.qp_type
+                ),
+                TYPES,
             )),
             _ => None,
         }

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::record::{Ends, Record};
+use super::record::{Attempt, Ends, Record};
 use super::{Process, Report};
 
 /// How the names of the files begin.
@@ -97,7 +97,7 @@ impl Report {
             .filter(|ends| ends.peer_qpn.is_some())
             .cloned()
             .collect();
-        if wanted.is_empty() {
+        if wanted.is_empty() && self.attempts.is_empty() {
             return;
         }
         let mut others = Report::default();
@@ -113,6 +113,7 @@ impl Report {
         others.refusals.sort_by_key(|refusal| refusal.ns);
         others.connected.sort_by_key(|connected| connected.ns);
         others.left.sort_by_key(|left| left.ns);
+        others.attempts.sort_by_key(|attempt| attempt.ns);
         self.others = Some(Box::new(others));
     }
 
@@ -156,7 +157,9 @@ impl Report {
                     }
                 }
             } else if others.records() < MOST_RECORDS
-                && concerns(&record, wanted).is_some_and(|process| own.contains(&process))
+                && concerns(&record, wanted)
+                    .or_else(|| self.asked(&record))
+                    .is_some_and(|process| own.contains(&process))
             {
                 others.add(record);
             }
@@ -171,6 +174,18 @@ impl Report {
             + self.connected.len()
             + self.left.len()
             + self.unheard.len()
+            + self.attempts.len()
+    }
+
+    /// The process that tells this of a connection for which a process of this run asked.
+    fn asked(&self, record: &Record) -> Option<u64> {
+        let Record::Connection(side) = record else {
+            return None;
+        };
+        let between = |a: &Attempt| (&a.local, &a.peer) == (&side.peer, &side.local);
+        let known = side.local.is_some() && side.peer.is_some();
+        let meant = known && self.attempts.iter().any(between);
+        meant.then_some(side.process)
     }
 }
 

@@ -6,16 +6,24 @@ use std::process::ExitStatus;
 use super::Report;
 use super::story::Story;
 
-/// What is said of a run that failed without a call of the library. It may be that it has nothing
-/// to do with RDMA, so nothing here is called the cause.
+/// What is said of a run without a call of the library. It may be that it has nothing to do with
+/// RDMA, so nothing here is called the cause; of one that succeeded it is one line.
 pub fn tell(report: &Report, program: &str, status: ExitStatus) -> Option<Story> {
     // Ended from outside: somebody knows why.
     let stopped = matches!(
         status.signal(),
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
     );
-    if !report.processes.is_empty() || status.success() || stopped {
+    if !report.processes.is_empty() || stopped {
         return None;
+    }
+    if status.success() {
+        return Some(Story {
+            what: format!(
+                "{program} has ended, and no process of this run has called rnic's library: no verb was called"
+            ),
+            ..Story::default()
+        });
     }
     Some(Story {
         what: format!(
@@ -38,7 +46,8 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus) -> Option<Story>
 mod tests {
     use super::*;
 
-    /// Promise: only a run that failed, and that nobody in it called the library, is told so.
+    /// Promise: only a run in which nobody called the library is told so: in one line if it has
+    /// succeeded, and with what to do if it has failed.
     #[test]
     fn only_where_nobody_called() {
         let failed = ExitStatus::from_raw(3 << 8);
@@ -46,7 +55,10 @@ mod tests {
         let told = tell(&report, "prog", failed).expect("a story");
         assert!(told.what.contains("exit status 3; no process of this run"));
         assert!(told.cause.is_none());
-        assert!(tell(&report, "prog", ExitStatus::from_raw(0)).is_none());
+        let went = tell(&report, "prog", ExitStatus::from_raw(0)).expect("a story");
+        assert!(went.what.contains("no verb was called"));
+        assert_eq!(went.to_string().lines().count(), 1);
+        assert!(tell(&report, "prog", ExitStatus::from_raw(libc::SIGINT)).is_none());
         report.processes.push(super::super::Process {
             id: 1,
             pid: 2,
@@ -54,5 +66,6 @@ mod tests {
             opened: false,
         });
         assert!(tell(&report, "prog", failed).is_none());
+        assert!(tell(&report, "prog", ExitStatus::from_raw(0)).is_none());
     }
 }

@@ -20,13 +20,14 @@ pub enum Record {
         process: u64,
         ns: u64,
     },
-    Failure(Failure),
-    Refusal(Refusal),
+    Failure(Box<Failure>),
+    Refusal(Box<Refusal>),
     Partition(Partition),
     Flushed(Flushed),
     Waiting(Waiting),
     Stopped(Stopped),
     Dropped(Dropped),
+    Overrun(Overrun),
     Verb(Verb),
     Wait(Box<Wait>),
     Connection(Box<Attempt>),
@@ -87,6 +88,8 @@ pub struct Memory {
     pub write: bool,
     /// Of remote accesses.
     pub right: Option<String>,
+    /// Of memory that could not be accessed: what it lacked.
+    pub lack: Option<String>,
     pub region: Option<Region>,
     pub deregistered: Option<Grave>,
 }
@@ -97,6 +100,9 @@ pub struct Region {
     pub length: u64,
     pub access: String,
     pub same_pd: bool,
+    /// It is a memory window.
+    #[serde(default)]
+    pub window: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -150,6 +156,9 @@ pub struct Failure {
     pub status: u32,
     pub vendor_err: u32,
     pub memory: Option<Memory>,
+    /// UD: bytes that the receive takes, and that the datagram needs.
+    pub room: Option<u64>,
+    pub length: Option<u64>,
     pub request: Option<Request>,
     pub path_mtu: Option<u64>,
     pub peer_path_mtu: Option<u64>,
@@ -188,6 +197,18 @@ pub struct Refusal {
     /// The process of this host that has the peer.
     pub peer_pid: Option<u32>,
     pub peer_program: Option<String>,
+}
+
+/// A completion found its queue full.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Overrun {
+    pub process: u64,
+    pub ns: u64,
+    /// The queue pair whose completion it was.
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub cq: u64,
+    pub capacity: u64,
 }
 
 /// A queue pair was connected.

@@ -1,8 +1,9 @@
 //! Statuses 7 and 9 to 11: a peer that refuses, and answers that are none.
 
-use super::record::{Ends, Failure, Refusal};
+use super::local::{INVALIDATE_WINDOWS, NOT_TO_BE_INVALIDATED, too_long};
+use super::record::{Ends, Failure, Memory, Refusal};
 use super::story::Story;
-use super::why::{KEEP_IT, fault, qp, too_long};
+use super::why::{KEEP_IT, fault, qp};
 use super::{Report, named};
 use crate::text::count;
 
@@ -112,12 +113,20 @@ pub fn bad_response(report: &Report, failure: &Failure, story: &mut Story) {
 /// Cause and remedy of a refusal, as the responder knows them.
 fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
     let own_receive = || receive_of(report, refusal);
+    let fault_of = refusal.memory.as_ref().map(|memory| memory.fault.as_str());
     let (cause, next) = match refusal.why.as_str() {
+        "invalidate" if fault_of == Some("no right") => {
+            (NOT_TO_BE_INVALIDATED.to_owned(), INVALIDATE_WINDOWS)
+        }
         "access" | "invalidate" => match &refusal.memory {
             Some(memory) => (
                 fault(memory, "rkey", "the access"),
                 match memory.fault.as_str() {
+                    "no right" if is_window(memory) => "bind the window with that right",
                     "no right" => "register the region with that right",
+                    "unknown key" if is_window(memory) => {
+                        "let the peer use a window only between its bind and its invalidation"
+                    }
                     "unknown key" => "send the peer the rkey of the region as it is now",
                     "other pd" => "register the region in the queue pair's protection domain",
                     "unmapped" => KEEP_IT,
@@ -185,6 +194,10 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
         ),
     };
     (cause, Some(next.to_owned()))
+}
+
+fn is_window(memory: &Memory) -> bool {
+    memory.region.as_ref().is_some_and(|region| region.window)
 }
 
 /// The receive that failed on the responder's side.

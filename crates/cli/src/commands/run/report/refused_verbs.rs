@@ -47,6 +47,20 @@ pub fn tell_last(report: &Report, story: &mut Story) -> bool {
     true
 }
 
+/// The same, if it is a call of the connection manager, as a story of its own.
+pub fn tell_of_cm(report: &Report) -> Option<Story> {
+    let mut fatal = report.verbs.iter().filter(|verb| !verb.survived);
+    if !fatal.next_back()?.verb.starts_with("rdma_") {
+        return None;
+    }
+    let mut story = Story::default();
+    if !tell_last(report, &mut story) {
+        return None;
+    }
+    story.what = story.seen.remove(0);
+    Some(story)
+}
+
 /// Tells of the last ones that it did survive; false: there are none.
 pub fn tell_probes(report: &Report, story: &mut Story) -> bool {
     let mut probes: Vec<&Verb> = Vec::new();

@@ -148,8 +148,8 @@ fn known(report: &Report, failure: &Failure) -> Option<Cause> {
     if peer.left.is_some_and(went) {
         return with(ended(report, failure, &peer, state)?, ENDED);
     }
-    if let Some(cause) = peer.does_not_fit(report, failure) {
-        return with(cause, CONNECT);
+    if let Some((cause, next)) = peer.does_not_fit(report, failure) {
+        return with(cause, next);
     }
     if let Some((program, pid)) = stopped_elsewhere(report, &peer) {
         return Some((is_stopped(program, pid), Some(go_on(pid))));

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use super::Report;
-use super::record::{Id, Poster, Queue, Wait};
+use super::record::{Ends, Id, Poster, Queue, Wait};
 use super::story::{Story, seconds};
 use crate::text::count;
 
@@ -156,6 +156,21 @@ pub fn lasting(report: &Report, wait: &Wait) -> Story {
         .thread
         .map_or(String::new(), |thread| format!(" (thread {thread})"));
     story.what = format!("still waiting{thread}: {}", sentence(report, wait, true));
+    let of_it = |ends: &Ends| wait.queue_pairs.iter().any(|own| own.ends.qpn == ends.qpn);
+    let mut refused = report.waiting.iter();
+    if let Some(refused) = refused.find(|r| r.process == wait.process && of_it(&r.ends))
+        && story.cause.is_none()
+    {
+        story.cause = Some(format!(
+            "the peer of QP {:#x} has no receive posted ({}), and rnr_retry 7 means to wait for ever",
+            refused.ends.qpn,
+            count(refused.naks, "RNR NAK")
+        ));
+        story.next.push(
+            "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)"
+                .to_owned(),
+        );
+    }
     story
 }
 
@@ -503,6 +518,10 @@ fn id_stands(id: &Id) -> String {
             format!("an id has accepted the request of {peer}, which has not confirmed that yet")
         }
         "connected" => format!("an id is connected with {peer}, and neither side disconnects"),
+        "leaving" => format!(
+            "an id called rdma_disconnect, and its peer {peer} has not answered that: it does by its own rdma_disconnect or \
+             rdma_destroy_id"
+        ),
         "disconnected" => format!("an id is disconnected from {peer}"),
         _ => format!("the connection of an id with {peer} has ended, or did not come about"),
     }

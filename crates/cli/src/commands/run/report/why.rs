@@ -6,11 +6,11 @@ use std::process::ExitStatus;
 
 use rnic_nic as nic;
 
-use super::record::{Ends, Failure, Memory, Refusal, Request};
+use super::record::{Ends, Failure, Memory, Overrun, Request};
 use super::refused::{bad_response, of_refusal, refused};
 use super::story::{Story, go_on, is_stopped, seconds};
 use super::unanswered::{not_ready, unanswered};
-use super::{Report, cm, drops, refused_verbs, waits};
+use super::{Report, cm, drops, local, refused_verbs, waits};
 use crate::text::count;
 use crate::topics::catalogue;
 use crate::topics::topic::Kind;
@@ -114,6 +114,11 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         status.signal(),
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
     );
+    if !status.success()
+        && let Some(overrun) = report.overruns.first()
+    {
+        return Some(overran(report, program, status, overrun));
+    }
     // What nothing can end, whatever the peer does, goes before what the peer could end.
     let waits = waits::told(report, status);
     if let [wait] = waits[..]
@@ -177,6 +182,15 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
     if !status.success()
         && let Some(attempt) = cm::tell(report)
     {
+        // It ended since a call of its own was refused, and not for want of patience.
+        if !stopped
+            && cm::was_early(report)
+            && let Some(mut story) = refused_verbs::tell_of_cm(report)
+        {
+            story.what = format!("{program} {}; {}", report.ending(status), story.what);
+            story.seen.push(attempt.what);
+            return Some(story);
+        }
         return Some(attempt);
     }
     if let Some(wait) = waits.first() {
@@ -208,7 +222,7 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
     } else if report.of_a_part {
         // The other parts of the program may have used the device, and this one not.
         return None;
-    } else if !report.dropped.is_empty() {
+    } else if !drops::sentences(report).is_empty() {
         // [`tell`] says so.
     } else {
         // What it saw is all it knows: an answer may have been an error to the program.
@@ -218,6 +232,32 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         ));
     }
     Some(story)
+}
+
+/// Completions that did not come, since their queue was full.
+fn overran(report: &Report, program: &str, status: ExitStatus, overrun: &Overrun) -> Story {
+    Story {
+        what: format!(
+            "{program} {}; {}: {}: completion queue {} overran (IBV_EVENT_CQ_ERR)",
+            report.ending(status),
+            report.process(overrun.process),
+            qp(&overrun.ends),
+            overrun.cq
+        ),
+        seen: vec![
+            "the completion that found no room is lost, and so is each one after it; its queue pairs are in ERR".to_owned(),
+        ],
+        cause: Some(format!(
+            "the completion queue has {}, all of them were taken by completions that nobody had polled, and one more came",
+            count(overrun.capacity, "entry")
+        )),
+        next: vec![
+            "make the queue as long as all send and receive queues together that use it (cqe of ibv_create_cq), or poll more often"
+                .to_owned(),
+            "rnic explain IBV_EVENT_CQ_ERR".to_owned(),
+        ],
+        ..Story::default()
+    }
 }
 
 fn of_failure(report: &Report, failure: &Failure, faults: bool) -> Story {
@@ -245,7 +285,9 @@ fn of_failure(report: &Report, failure: &Failure, faults: bool) -> Story {
         story.seen.extend(asked(failure, request));
     }
     match failure.status {
-        1 => length(report, failure, &mut story),
+        1 => local::length(report, failure, &mut story),
+        2 => local::operation(failure, &mut story),
+        6 => local::window(failure, &mut story),
         4 => memory(failure, &mut story),
         7 => bad_response(report, failure, &mut story),
         9..=11 => refused(report, failure, &mut story),
@@ -281,60 +323,6 @@ fn asked(failure: &Failure, request: &Request) -> Option<String> {
     }
 }
 
-/// Status 1: the sizes.
-fn length(report: &Report, failure: &Failure, story: &mut Story) {
-    if failure.queue == "send"
-        && let Some(request) = &failure.request
-        && request.length > request.longest
-    {
-        let datagram = failure.vendor_err == nic::vendor_err::DATAGRAM_TOO_LONG;
-        let (cause, next) = match datagram {
-            true => (
-                format!(
-                    "a UD message is one packet, of {} at most (the MTU of the port), and this one has {}",
-                    count(request.longest, "byte"),
-                    request.length
-                ),
-                "send it in pieces, or over RC; ibv_query_port says the MTU (active_mtu)",
-            ),
-            false => (
-                format!(
-                    "the message has {}, and the longest may have {}",
-                    count(request.length, "byte"),
-                    request.longest
-                ),
-                "send it in pieces; ibv_query_port says the most (max_msg_sz)",
-            ),
-        };
-        story.cause = Some(cause);
-        story.next.push(next.to_owned());
-        return;
-    }
-    let own = report
-        .refusals
-        .iter()
-        .find(|r| r.process == failure.process && r.ends.qpn == failure.ends.qpn);
-    if let Some(Refusal {
-        room: Some(room),
-        length: Some(length),
-        ..
-    }) = own
-    {
-        story.cause = Some(too_long(*room, *length, "the receive"));
-        story
-            .next
-            .push("post receives as long as the longest message".to_owned());
-    }
-}
-
-pub fn too_long(room: u64, length: u64, whose: &str) -> String {
-    format!(
-        "{whose} has room for {}, the message is longer: {} or more",
-        count(room, "byte"),
-        count(length, "byte")
-    )
-}
-
 /// Status 4: which entry, and what it lacks.
 fn memory(failure: &Failure, story: &mut Story) {
     let Some(memory) = &failure.memory else {
@@ -360,11 +348,18 @@ pub const KEEP_IT: &str = "call ibv_dereg_mr before munmap, free or mprotect of 
 pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
     let asked = range(memory.addr, memory.length);
     let named = format!("{key} {:#x}", memory.key);
+    let what = match &memory.region {
+        Some(region) if region.window => "memory window",
+        _ => "region",
+    };
     match (memory.fault.as_str(), &memory.region, &memory.deregistered) {
         ("unknown key", _, Some(grave)) => format!(
             "the region of {named} ({}) was deregistered {} before",
             range(grave.addr, grave.length),
             seconds(grave.ago_ns)
+        ),
+        ("unknown key", Some(region), _) if region.window => format!(
+            "the memory window of {named} opens no memory now: it is not bound ({whose} is {asked})"
         ),
         ("unknown key", ..) => format!(
             "no region of that process has {named}: never registered, or long deregistered ({whose} is {asked})"
@@ -383,12 +378,12 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
                 format!("ends {} past", count(past as u64, "byte"))
             };
             format!(
-                "{whose}, {asked}, {how} the region of {named}, which is {}",
+                "{whose}, {asked}, {how} the {what} of {named}, which is {}",
                 range(region.addr, region.length)
             )
         }
         ("no right", Some(region), _) => format!(
-            "the region of {named} lacks {}; it has {}",
+            "the {what} of {named} lacks {}; it has {}",
             memory.right.as_deref().unwrap_or("IBV_ACCESS_LOCAL_WRITE"),
             match region.access.as_str() {
                 "" => "no right beyond local reading",
@@ -397,18 +392,23 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
         ),
         ("other pd", ..) => {
             format!(
-                "the region of {named} belongs to another protection domain than the queue pair"
+                "the {what} of {named} belongs to another protection domain than the queue pair"
             )
         }
         ("unmapped", region, _) => {
             let of = region.as_ref().map_or(String::new(), |region| {
                 format!(" of the region {}", range(region.addr, region.length))
             });
-            let read_only = match memory.write {
-                true => ", or has become read-only",
-                false => "",
+            let lacks = match memory.lack.as_deref() {
+                Some("mapping") => "is not mapped any more",
+                Some("reading") => "is mapped, but may not be read any more (PROT_NONE)",
+                Some("writing") => "has become read-only (mprotect, or another mapping)",
+                Some("pages") => {
+                    "is mapped, but the kernel has no page for it: behind the end of its file"
+                }
+                _ => "cannot be accessed any more",
             };
-            format!("the memory behind {named}, {asked}{of}, is not mapped any more{read_only}")
+            format!("the memory behind {named}, {asked}{of}, {lacks}")
         }
         (other, ..) => format!("{other}: {whose} is {asked}, {named}"),
     }

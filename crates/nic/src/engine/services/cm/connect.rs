@@ -6,6 +6,7 @@ use rnic_wire::cm::{IpCmHeader, RejectReason, ReqPath, ServiceId, SidrStatus, Tr
 use super::attr::ack_timeout;
 use super::entry::Terms;
 use super::entry::{Connection, Entry, Number, Phase, State};
+use super::event_translation::note_request_of;
 use super::params::{ConnParam, Ece};
 use super::slab::Key;
 use super::state::Cm;
@@ -13,6 +14,8 @@ use crate::addressing::address::AhAttr;
 use crate::device::LOCAL_CA_ACK_DELAY;
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::observe;
+use crate::observe::cm::Asked;
 use crate::queues::QpType;
 
 /// There are no LIDs on RoCE.
@@ -130,11 +133,28 @@ impl Cm {
             last_words: None,
             asked_at: now,
             noted: false,
+            leaves: false,
         });
         entry.state = State::Connect;
         entry.qpn = param.qp_num;
         self.has_asked(key, now);
         Ok(())
+    }
+
+    /// Before the queue pair is changed for it.
+    pub(crate) fn may_accept(&mut self, key: Key) -> Result<()> {
+        const VERB: &str = "rdma_accept";
+        let entry = self.entry(VERB, key)?;
+        match entry.connection.map(|connection| connection.phase) {
+            Some(Phase::Request | Phase::Answered) => Ok(()),
+            Some(Phase::Accepted | Phase::Established) => {
+                Err(Error::invalid(VERB, "the id has been accepted before"))
+            }
+            _ => Err(Error::invalid(
+                VERB,
+                "there is nothing to accept: only the id of a RDMA_CM_EVENT_CONNECT_REQUEST has a request",
+            )),
+        }
     }
 
     pub(crate) fn accept(
@@ -145,6 +165,7 @@ impl Cm {
     ) -> Result<()> {
         const VERB: &str = "rdma_accept";
         self.entry(VERB, key)?.expect(VERB, &[State::Connect])?;
+        let takes_request = param.is_some();
         let Cm { ids, endpoint, .. } = self;
         let nothing = || Error::invalid(VERB, "there is nothing to accept, or not any more");
         let entry = ids.get_mut(key).ok_or_else(nothing)?;
@@ -197,8 +218,12 @@ impl Cm {
         }
         if let Err(e) = accepted {
             // As Linux: what cannot be accepted is refused.
+            self.note_request(key, Asked::Unacceptable);
             self.refuse(key, RejectReason::CONSUMER_DEFINED, &[], now);
             return Err(refused(VERB, e));
+        }
+        if takes_request {
+            self.note_request(key, Asked::Accepted);
         }
         match number {
             Number::Conn(conn) => self.needs_last_words(key, conn),
@@ -247,6 +272,9 @@ impl Cm {
         if private_data.len() > room {
             return Err(refused(VERB, CmError::PrivateData { max: room }));
         }
+        if phase == Some(Phase::Request) {
+            self.note_request(key, Asked::Rejected);
+        }
         self.refuse(key, reason, private_data, now);
         Ok(())
     }
@@ -294,6 +322,9 @@ impl Cm {
         {
             // As Linux: where there is nothing to end or to confirm, nothing happens.
             let _ = self.endpoint.disconnect(Time(now), conn, &[]);
+            if let Some(known) = self.ids.get_mut(key).and_then(|e| e.connection.as_mut()) {
+                known.leaves = true;
+            }
         }
         Ok(())
     }
@@ -324,6 +355,9 @@ impl Cm {
         let Some(mut connection) = entry.connection.take() else {
             return;
         };
+        if connection.phase == Phase::Request && observe::is_on() {
+            note_request_of(entry, Asked::Left);
+        }
         if self.is_known(key, &connection) {
             match connection.number {
                 Number::Conn(conn) => {

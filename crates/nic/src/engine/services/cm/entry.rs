@@ -76,6 +76,8 @@ pub(crate) struct Connection {
     pub(crate) asked_at: u64,
     /// That there is no answer was noted for a report.
     pub(crate) noted: bool,
+    /// The program has called `rdma_disconnect`.
+    pub(crate) leaves: bool,
 }
 
 /// How the endpoint calls it.

@@ -19,6 +19,7 @@ use super::slab::{Key, Slab};
 use super::state::Cm;
 use crate::addressing::gid_table::GidEntry;
 use crate::observe;
+use crate::observe::cm::Asked;
 use crate::queues::QpType;
 use crate::reserve;
 
@@ -28,6 +29,17 @@ pub(crate) fn wanted(incoming: &Incoming) -> IpAddr {
         Some(Ok(header)) => header.dst,
         _ => incoming.local_gid.ip(),
     }
+}
+
+/// Evidence of what becomes of a request that this id is of.
+pub(crate) fn note_request_of(entry: &Entry, asked: Asked) {
+    let port = entry.local.map_or(0, |local| local.port());
+    let attempt = observe::cm::Attempt {
+        service: ServiceId::new(entry.port_space, port),
+        local: entry.local,
+        peer: entry.peer,
+    };
+    observe::cm::request(&attempt, asked);
 }
 
 /// Says what becomes of a request.
@@ -165,6 +177,13 @@ impl Cm {
         });
     }
 
+    /// The same of what this side was asked.
+    pub(crate) fn note_request(&self, key: Key, asked: Asked) {
+        if let Some(entry) = self.ids.get(key).filter(|_| observe::is_on()) {
+            note_request_of(entry, asked);
+        }
+    }
+
     fn note_silence(&self, key: Key, now: u64) {
         let silence = self.silence(key, now);
         self.note(Some(key), |attempt| {
@@ -292,6 +311,7 @@ impl Cm {
             last_words: None,
             asked_at: 0,
             noted: false,
+            leaves: false,
         });
         let param = EventParam::Conn(ConnEvent {
             private_data: request.private_data().to_vec(),
@@ -340,6 +360,7 @@ impl Cm {
             last_words: None,
             asked_at: 0,
             noted: false,
+            leaves: false,
         });
         let param = EventParam::Ud(UdEvent {
             private_data: request.private_data().to_vec(),
@@ -386,6 +407,7 @@ impl Cm {
             subject: Some(key),
             ..Waiting::new(listener, EventKind::ConnectRequest)
         });
+        self.note_request(key, Asked::Came);
         Some(key)
     }
 

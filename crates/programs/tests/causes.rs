@@ -1,0 +1,171 @@
+//! What a status, an errno or an event leaves open, and rnic knows: each situation is told by its one
+//! cause. `c/causes.c` makes requests go wrong, `c/requests.c` connections.
+
+use rnic_programs::situations::{self, Column, causes};
+use rnic_programs::{Finished, Place, Process, Trial, User, compile};
+use std::path::Path;
+use std::time::Duration;
+
+const TIME: Duration = Duration::from_secs(60);
+
+/// A case, what the program prints of it, and what is said.
+type Case = (&'static str, &'static str, &'static str);
+
+const REQUESTS: [Case; 21] = [
+    ("atomic-short", "status 1", "an atomic has 8 bytes"),
+    (
+        "no-reads",
+        "status 2",
+        "max_rd_atomic of the queue pair is 0",
+    ),
+    ("bind-right", "status 6", "lacks IBV_ACCESS_MW_BIND"),
+    ("bind-range", "status 6", "leaves the region"),
+    ("bind-write", "status 6", "lacks IBV_ACCESS_LOCAL_WRITE"),
+    ("bind-pd", "status 6", "another protection domain"),
+    ("invalidate-region", "status 6", "can be invalidated"),
+    ("send-invalidate-region", "status 10", "can be invalidated"),
+    ("window-unbound", "status 10", "opens no memory now"),
+    ("window-closed", "status 10", "opens no memory now"),
+    ("window-right", "status 10", "lacks IBV_ACCESS_REMOTE_READ"),
+    ("grh", "status 0", "the datagram needs 140: 40 for the GRH"),
+    ("overrun", "status 0", "the completion queue has 1 entry"),
+    ("shared", "errno 22", "use ibv_post_srq_recv"),
+    (
+        "datagrams",
+        "status 12",
+        "is of type UD, and this one of type RC",
+    ),
+    ("services", "status 0", "both ends need the same qp_type"),
+    ("unmapped", "status 10", "is not mapped any more"),
+    ("read-only", "status 10", "has become read-only"),
+    ("no-access", "status 10", "may not be read any more"),
+    ("shortened", "status 10", "behind the end of its file"),
+    ("receive-unmapped", "status 11", "is not mapped any more"),
+];
+
+const CONNECTIONS: [Case; 13] = [
+    (
+        "nobody",
+        "RDMA_CM_EVENT_REJECTED",
+        "nobody listens on RDMA_PS_TCP port",
+    ),
+    ("rejected", "RDMA_CM_EVENT_REJECTED", "called rdma_reject"),
+    (
+        "destroyed",
+        "RDMA_CM_EVENT_REJECTED",
+        "let go of the request",
+    ),
+    (
+        "unanswered",
+        "",
+        "had called neither rdma_accept nor rdma_reject",
+    ),
+    ("too-much", "errno 22", "bytes of private data"),
+    (
+        "accept-long",
+        "errno 22",
+        "responder_resources is 100, the device has",
+    ),
+    ("twice", "errno 22", "has been accepted before"),
+    ("listener", "errno 22", "there is nothing to accept"),
+    ("early", "errno 22", "the id has no address yet"),
+    ("again", "errno 22", "has been connected, or is about to be"),
+    ("taken", "errno 98", "it is taken: RDMA_PS_TCP port"),
+    (
+        "foreign",
+        "errno 99",
+        "192.0.2.77 is no address of this host",
+    ),
+    ("no-route", "errno 101", "no way to 192.0.2.77"),
+];
+
+fn run(place: &Place, host_path: &str, program: &Path, args: &[&str]) -> Finished {
+    let mut command = place.command(place.rnic());
+    command.env("RNIC_HOST_PATH", host_path);
+    command.args(["run", "--"]).arg(program).args(args);
+    Process::spawn(command).wait(TIME)
+}
+
+/// It has printed that, and the one cause is told: no list of what may be.
+fn check(case: &Case, finished: &Finished) {
+    let (name, prints, says) = case;
+    let first = finished.stdout.lines().next().unwrap_or_default();
+    assert_eq!(first, *prints, "{name}\n{}", finished.describe());
+    assert_eq!(
+        finished.status.code(),
+        Some(3),
+        "{name}\n{}",
+        finished.describe()
+    );
+    for (part, is_there) in [(*says, true), ("maybe:", false)] {
+        assert_eq!(
+            finished.stderr.contains(part),
+            is_there,
+            "{name}: {part:?}\n{}",
+            finished.describe()
+        );
+    }
+}
+
+/// Promise: rnic names the cause where a status has several, whichever way the packets went.
+#[test]
+fn requests_by_their_one_cause() {
+    let trial = Trial::start_beside_others("requests_by_their_one_cause");
+    let Some(program) = compile::c_program(&trial, "causes") else {
+        return;
+    };
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let gid = place.gid("127.0.0.1").index.to_string();
+    for host_path in ["on", "off"] {
+        let column = |name| Column::new("causes", name, "causes");
+        let (nic, here) = (column(situations::NIC), column(situations::ONE_TERMINAL));
+        for case in &REQUESTS {
+            let finished = run(&place, host_path, &program, &[&gid, case.0]);
+            check(case, &finished);
+            let seen: Vec<String> = finished
+                .stdout
+                .lines()
+                .map(|line| match line.contains("status") {
+                    true => situations::statuses(line),
+                    false => line.to_owned(),
+                })
+                .collect();
+            nic.add(case.0, &seen.join("; the receive: "));
+            here.add(case.0, &causes(&finished.stderr));
+        }
+        nic.check();
+        here.check();
+    }
+    // Of two services only that is said of their settings.
+    let mut command = place.command(place.rnic());
+    command.args(["run", "--lint", "--"]).arg(&program);
+    command.args([&gid, "services"]);
+    let linted = Process::spawn(command).wait(TIME).stderr;
+    assert!(linted.contains("is of type RC and the peer UC"), "{linted}");
+    assert!(!linted.contains("max_rd_atomic"), "{linted}");
+}
+
+/// Promise: the same of connections. A call that was refused is told before a connection that the
+/// program did not wait for.
+#[test]
+fn connections_by_their_one_cause() {
+    let trial = Trial::start_beside_others("connections_by_their_one_cause");
+    let Some(program) = compile::c_program_with(&trial, "requests", &["-lrdmacm"]) else {
+        return;
+    };
+    let Some(place) = trial.fresh(User::Current) else {
+        return;
+    };
+    let column = |name| Column::new("requests", name, "requests");
+    let (nic, here) = (column(situations::NIC), column(situations::ONE_TERMINAL));
+    for case in &CONNECTIONS {
+        let finished = run(&place, "on", &program, &[case.0, "7611"]);
+        check(case, &finished);
+        nic.add(case.0, finished.stdout.trim());
+        here.add(case.0, &causes(&finished.stderr));
+    }
+    nic.check();
+    here.check();
+}
