@@ -20,5 +20,6 @@ mod markup;
 mod plurals;
 mod report_lines;
 mod run;
+mod study;
 mod verify;
 mod width;

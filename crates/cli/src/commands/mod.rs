@@ -8,4 +8,5 @@ pub mod explain;
 pub mod pages;
 pub mod part;
 pub mod run;
+pub mod study;
 pub mod verify;
