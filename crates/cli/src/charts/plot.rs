@@ -181,7 +181,10 @@ struct Look {
 impl Plot {
     pub fn svg(&self, form: Form) -> String {
         let measured = self.curves.iter().flat_map(|curve| &curve.points);
-        let values = measured.flat_map(|p| [p.y, p.interval.map_or(p.y, |(_, high)| high)]);
+        let values = measured.flat_map(|point| {
+            let (low, high) = point.interval.unwrap_or((point.y, point.y));
+            [low, point.y, high]
+        });
         let values = values.chain(self.marks.iter().map(|mark| mark.y));
         let y = match self.log {
             true => Scale::logarithmic(values, 1.15),
@@ -360,7 +363,7 @@ impl Plot {
         for x in xs {
             let here = || marks.iter().filter(|mark| mark.x == x);
             let mut boxes: Vec<(f64, f64)> = here()
-                .map(|mark| (place(mark).1 - size / 2.0, size))
+                .map(|mark| (place(mark).1 - 1.15 * size, size))
                 .collect();
             spread(&mut boxes, layout.top - size, layout.height - layout.bottom);
             for (mark, (top, _)) in here().zip(boxes) {

@@ -37,8 +37,9 @@ mod drawing {
             let mut fonts = fontdb::Database::new();
             fonts.load_system_fonts();
             // Where none of those that a chart names is there, any will do.
-            if let Some(family) = fonts.faces().next().and_then(|face| face.families.first()) {
-                let family = family.0.clone();
+            let first = fonts.faces().next();
+            let family = first.and_then(|face| Some(face.families.first()?.0.clone()));
+            if let Some(family) = family {
                 fonts.set_sans_serif_family(family);
             }
             Arc::new(fonts)

@@ -119,7 +119,7 @@ pub fn operation() -> Question {
 }
 
 /// Microseconds between messages, where the processor time of waiting is looked at.
-const PAUSE: u32 = 100;
+const PAUSE: u32 = 1000;
 
 pub fn polling() -> Question {
     let sizes = [10, 100, 1024, 10240];
@@ -156,7 +156,7 @@ pub fn polling() -> Question {
                 series(0, true),
             ),
             by_size(
-                "Processor time of both processes for each message, one ping-pong every 100 us",
+                "Processor time of both processes for each message, one ping-pong every millisecond",
                 Metric::Processor,
                 series(PAUSE, false),
             ),

@@ -216,4 +216,25 @@ mod tests {
             }
         }
     }
+
+    /// The reason that `srq` gives names numbers: they are those of its setups.
+    #[test]
+    fn receives_are_as_many_as_the_words_say() {
+        let question = rate::srq();
+        let most = |series: &Series| {
+            let receives = series.points.iter().map(|(_, setup)| setup.receives());
+            receives.max().expect("points")
+        };
+        let [own, shared] = &question.panels[0].series[..] else {
+            panic!("two series")
+        };
+        assert_eq!((most(own), most(shared)), (4160, 65));
+        for number in [
+            "65 for each queue pair",
+            "4160 with 64",
+            "65 in the shared one",
+        ] {
+            assert!(question.why.contains(number), "{number}");
+        }
+    }
 }
