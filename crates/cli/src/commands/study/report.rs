@@ -302,7 +302,10 @@ pub mod tests {
                             let value = (s + 1) as f64 * (n + 2) as f64 + 0.01 * f64::from(round);
                             let is_latency = panel.metric == Metric::Latency;
                             runs.push(Run {
-                                value: match panel.metric.is_time() {
+                                value: match matches!(
+                                    panel.metric,
+                                    Metric::Latency | Metric::Processor
+                                ) {
                                     true => value,
                                     false => value * 1e5,
                                 },

@@ -1,6 +1,6 @@
 //! What is seen, in words: computed from the points.
 
-use super::questions::{Look, Varied};
+use super::questions::{Look, Metric, Varied};
 use super::report::{Chart, place, shown};
 use super::statistics::{Estimate, confidence};
 
@@ -26,10 +26,10 @@ fn sentence(look: &Look, charts: &[Chart]) -> Option<String> {
             let (chart, a) = of(panel, first, x)?;
             let (_, b) = of(panel, second, x)?;
             let show = |value| shown(chart.metric, value);
-            let verb = if chart.metric.is_time() {
-                "takes"
-            } else {
-                "gives"
+            let verb = match chart.metric {
+                Metric::Latency => "takes",
+                Metric::Processor => "takes, in processor time,",
+                Metric::Messages | Metric::Bytes => "gives",
             };
             let start = match chart.varied {
                 Varied::Count => format!("With {}", counted(x, &chart.x_title)),
@@ -181,6 +181,9 @@ mod tests {
             ),
             "{signaled}"
         );
+        let polling = of("polling");
+        let expected = "At 10 B, event takes, in processor time, 6.04 us and busy 2.04 us: ";
+        assert!(polling.contains(expected), "{polling}");
         let srq = of("srq");
         assert!(
             srq.starts_with("With 1 queue pair, one shared receive queue gives "),

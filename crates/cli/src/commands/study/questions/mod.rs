@@ -29,11 +29,6 @@ impl Metric {
             Metric::Bytes => "B/s",
         }
     }
-
-    /// Whether less of it is better.
-    pub fn is_time(self) -> bool {
-        matches!(self, Metric::Latency | Metric::Processor)
-    }
 }
 
 /// As the data have it.
