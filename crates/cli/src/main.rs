@@ -6,11 +6,13 @@
 //! * [`text`]: sizes, times, GIDs and settings, as people write and read them.
 //! * [`topics`]: what numbers, names and messages of the verbs mean.
 //! * [`peer`]: two processes that show or measure something together.
+//! * [`charts`]: charts and pages of what was measured.
 //! * [`commands`]: a file or folder for each command.
 #![deny(unsafe_code)]
 // They panic where nobody reads: `say!` and `remark!` (`platform/out.rs`) do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod charts;
 mod commands;
 mod peer;
 mod platform;
@@ -20,7 +22,7 @@ mod topics;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use commands::{bench, demo, devices, dissect, explain, pages, part, run, top, verify};
+use commands::{bench, demo, devices, dissect, explain, pages, part, run, study, top, verify};
 use platform::out;
 
 /// A software RDMA NIC: run RDMA programs on any Linux machine, with no RDMA hardware, kernel
@@ -80,7 +82,8 @@ Ports that two hosts need (rdma_cm needs no TCP):
   UDP 4791             the packets themselves (RoCEv2)
   TCP 18515            perftest (ib_send_lat, ...) and ibv_*_pingpong
   TCP 18516            rnic bench
-  TCP 18517            rnic verify";
+  TCP 18517            rnic verify
+  TCP 18518            rnic study";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -96,11 +99,13 @@ enum Command {
     Demo(demo::Args),
     /// Measure latency and bandwidth of every operation, between two processes or two hosts
     Bench(bench::Args),
+    /// Answer questions about RDMA by measuring: inline or not, which operation, how to wait ...
+    Study(study::Args),
     /// Transfer random data by every operation and check every byte
     Verify(verify::Args),
     /// Watch all processes that use the NIC: who talks to whom, how much, how fast, what is lost
     Top(top::Args),
-    /// The second process of demo, bench and verify
+    /// The second process of demo, bench, study and verify
     #[command(hide = true)]
     Part(part::Args),
     /// Write the manual pages and shell completions into a folder
@@ -120,6 +125,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Bench(args) => bench::main(args),
+        Command::Study(args) => study::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Top(args) => top::main(args),
         Command::Part(args) => part::main(args),

@@ -46,6 +46,20 @@ fn bench_devices_and_explain() {
     assert!(!explain["also"].as_array().expect("a list").is_empty());
 }
 
+#[test]
+fn study() {
+    let scratch = Scratch::new("study-json");
+    let file = scratch.0.join("study.json");
+    let name = file.to_str().expect("text");
+    // One of them has the texts' figures and a model, the other one a chart of processor time.
+    let asked = ["inline", "polling", "--rounds", "1", "--seconds", "0.1"];
+    let output = run(&[&["study", "--json", name][..], &asked].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = std::fs::read(&file).expect("written");
+    let document: Value = serde_json::from_slice(&text).expect("JSON");
+    is_documented(&document, "`rnic study --json`");
+}
+
 /// The last line of standard error.
 #[track_caller]
 fn last_line(command: &mut Command) -> (Value, Option<i32>, String) {

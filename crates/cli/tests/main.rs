@@ -20,6 +20,7 @@ mod markup;
 mod plurals;
 mod report_lines;
 mod run;
+mod study;
 mod top;
 mod trace;
 mod verify;

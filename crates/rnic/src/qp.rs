@@ -385,6 +385,33 @@ impl Inner {
             }),
         }
     }
+
+    /// What was posted leaves `requests`.
+    pub(crate) fn post_list(&self, requests: &mut Vec<SendRequest>) -> Result<()> {
+        self.qp.check_alive("ibv_post_send")?;
+        let most = self.qp.cap().max_inline_data;
+        let sound = requests.iter().map(|request| request.check(most));
+        let (good, refused) = match sound.enumerate().find(|(_, checked)| checked.is_err()) {
+            Some((good, checked)) => (good, checked),
+            None => (requests.len(), Ok(())),
+        };
+        let mut queue = self.work.send.lock();
+        let first = queue.next();
+        let mut wqes = (requests[..good].iter().zip(first..)).map(|(r, id)| Ok(r.wqe(id)));
+        let (posted, outcome) = match self.qp.post_send(&mut wqes) {
+            Ok(()) => (good, refused),
+            Err((posted, error)) => (posted, Err(self.error(error, queue.len() + posted))),
+        };
+        for request in requests.drain(..posted) {
+            queue.push(Entry {
+                id: request.id,
+                signaled: request.signaled,
+                start: request.start(),
+                buffer: request.into_buffer(),
+            });
+        }
+        outcome
+    }
 }
 
 /// A queue pair that has no peer yet (INIT). Receives may be posted, and should be: the peer can
@@ -486,6 +513,27 @@ impl<T: Connected> QueuePair<T> {
         self.inner.post_send(request)
     }
 
+    /// Posts requests in order, as one list (`ibv_post_send` with `next`): one call, and one
+    /// doorbell of a card. Those that were posted leave `requests`.
+    ///
+    /// ```
+    /// # use rnic::{QueuePair, SendRequest};
+    /// # fn f(qp: &QueuePair) -> rnic::Result<()> {
+    /// let mut batch: Vec<SendRequest> =
+    ///     [b"one", b"two"].map(|text| SendRequest::send_inline(text)).into();
+    /// qp.post_list(&mut batch)?;
+    /// assert!(batch.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why the first of those that are left in `requests` cannot be posted; see
+    /// [`Error::is_queue_full`].
+    pub fn post_list(&self, requests: &mut Vec<SendRequest>) -> Result<()> {
+        self.inner.post_list(requests)
+    }
+
     /// Posts a receive (`ibv_post_recv`): the next message lands in `buffer`, whose completion
     /// shows `id`.
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
@@ -555,3 +603,6 @@ impl<T: Transport> QueuePair<T> {
         &self.inner.registration.recv_cq
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,5 +8,6 @@ pub mod explain;
 pub mod pages;
 pub mod part;
 pub mod run;
+pub mod study;
 pub mod top;
 pub mod verify;

@@ -1,8 +1,8 @@
-//! `rnic part ROLE`: the second process of demo, bench and verify.
+//! `rnic part ROLE`: the second process of demo, bench, study and verify.
 
 use clap::Subcommand;
 
-use super::{bench, demo, verify};
+use super::{bench, demo, study, verify};
 use crate::platform::failure::Result;
 use crate::text::gid::Choice;
 
@@ -24,6 +24,11 @@ enum Role {
         #[command(flatten)]
         gid: Choice,
     },
+    /// The peer of `rnic study`
+    Study {
+        #[command(flatten)]
+        gid: Choice,
+    },
     /// The server of `rnic verify`
     Verify {
         #[command(flatten)]
@@ -38,6 +43,9 @@ pub fn main(args: Args) -> Result<()> {
         }
         Role::Bench { gid } => {
             bench::follow(&gid).map_err(|failure| failure.during("the peer process"))
+        }
+        Role::Study { gid } => {
+            study::follow(&gid).map_err(|failure| failure.during("the peer process"))
         }
         Role::Verify { gid } => verify::follow(&gid),
     }

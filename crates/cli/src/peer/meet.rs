@@ -1,5 +1,5 @@
-//! How the two sides of `rnic bench` and `rnic verify` find each other between two hosts: one waits
-//! at a TCP address, the other one calls it.
+//! How the two sides of `rnic bench`, `rnic study` and `rnic verify` find each other between two
+//! hosts: one waits at a TCP address, the other one calls it.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -20,6 +20,10 @@ pub struct Meeting {
 pub const BENCH: Meeting = Meeting {
     command: "bench",
     port: 18516,
+};
+pub const STUDY: Meeting = Meeting {
+    command: "study",
+    port: 18518,
 };
 pub const VERIFY: Meeting = Meeting {
     command: "verify",
@@ -160,7 +164,7 @@ mod tests {
     fn ports_are_documented() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/running.md");
         let document = std::fs::read_to_string(file).expect("docs/running.md");
-        for Meeting { command, port } in [BENCH, VERIFY] {
+        for Meeting { command, port } in [BENCH, STUDY, VERIFY] {
             let row = format!("| TCP {port} | `rnic {command}` |");
             assert!(document.contains(&row), "no {row}");
             let row = format!("  TCP {port}            rnic {command}");

@@ -12,6 +12,7 @@ use rnic::{
     WritableRegion,
 };
 
+use super::between::Between;
 use super::bulk::Bulk;
 use super::waiting::PEER_TIMEOUT;
 use crate::platform::failure::{Failure, Result};
@@ -100,6 +101,16 @@ pub const REGION: usize = 2 << 20;
 pub const INLINE: usize = 64;
 /// Depth of a station's queues.
 pub const DEPTH: u32 = 128;
+
+/// Ties the calling thread, and it alone, to one of the two processors that a pair of processes
+/// takes.
+pub fn pin(processor: Option<usize>) {
+    if let (Some(processor), cpus @ [_, _, ..]) = (processor, &rnic_sys::child::allowed_cpus()[..])
+    {
+        // Not being allowed to is no reason not to measure.
+        let _ = rnic_sys::child::pin_thread(cpus[processor]);
+    }
+}
 
 /// A path MTU on the command line.
 pub fn parse_mtu(text: &str) -> std::result::Result<PathMtu, String> {
@@ -195,6 +206,12 @@ impl Station {
         let target = self.remote.slice(start, size as u64)?;
         self.bulk = Some(Bulk::new(&self.pd, cq, qp, target)?);
         Ok(())
+    }
+
+    /// Between whom: `peer` is what the other end is called.
+    pub fn between(&self, peer: String) -> Between {
+        let qp = &self.qp;
+        Between::new(&self.gid, qp.remote().addr(), peer, qp.path_mtu().bytes())
     }
 
     /// The next send completion, which must be a success.

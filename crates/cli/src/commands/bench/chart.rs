@@ -7,31 +7,25 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::report::{Latency, Report};
+use crate::charts::palette::LINES;
 use crate::platform::failure::{Failure, Result};
 use crate::text::size;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Distinct for the colour-blind too.
-const COLOURS: [(&str, RGBColor); 4] = [
-    ("send", RGBColor(0xe6, 0x6f, 0x00)),
-    ("write", RGBColor(0x3b, 0x7d, 0xd8)),
-    ("read", RGBColor(0x1b, 0x9e, 0x77)),
-    ("atomic", RGBColor(0x75, 0x3b, 0xbd)),
-];
 const GRID: RGBColor = RGBColor(0xf2, 0xf2, 0xf2);
 
 fn colour(operation: &str) -> RGBColor {
-    let found = COLOURS.iter().find(|(name, _)| *name == operation);
-    found.map_or(BLACK, |(_, colour)| *colour)
+    let found = LINES.iter().find(|(name, _)| *name == operation);
+    found.map_or(BLACK, |(_, (r, g, b))| RGBColor(*r, *g, *b))
 }
 
 /// What a drawn colour is in a page that is dark or light: a variable of its style sheet.
 pub fn variables() -> impl Iterator<Item = (String, String)> {
     let hex = |RGBColor(r, g, b): RGBColor| format!("\"#{r:02X}{g:02X}{b:02X}\"");
-    let series = COLOURS
+    let series = LINES
         .iter()
-        .map(move |(name, colour)| (hex(*colour), format!("\"var(--{name})\"")));
+        .map(move |(name, _)| (hex(colour(name)), format!("\"var(--{name})\"")));
     let rest = [(BLACK, "\"var(--ink)\""), (GRID, "\"var(--grid)\"")];
     series.chain(rest.map(|(colour, name)| (hex(colour), name.to_owned())))
 }

@@ -5,11 +5,9 @@
 //! checkout, not here.
 
 mod chart;
-mod machine;
 mod page;
 mod report;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,11 +19,13 @@ use serde::{Deserialize, Serialize};
 use crate::peer::bulk::usual_depth;
 use crate::peer::measure::{self, ATOMIC, Operation};
 use crate::peer::meet::BENCH;
-use crate::peer::node::{self, DEPTH, Peer, Station};
+use crate::peer::node::{self, DEPTH, Peer, Station, pin};
 use crate::platform::failure::{Failure, Result};
+use crate::platform::files;
+use crate::platform::progress::Progress;
 use crate::text::gid::{Choice, same_way};
 use crate::text::{size, time};
-use report::{Bandwidth, Beside, Latency, Path, Report};
+use report::{Bandwidth, Beside, Latency, Report};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -230,16 +230,6 @@ fn connect(
     Ok(station)
 }
 
-/// Ties the calling thread, and it alone, to one of the two processors that a pair of processes
-/// takes.
-fn pin(processor: Option<usize>) {
-    if let (Some(processor), cpus @ [_, _, ..]) = (processor, &rnic_sys::child::allowed_cpus()[..])
-    {
-        // Not being allowed to is no reason not to measure.
-        let _ = rnic_sys::child::pin_thread(cpus[processor]);
-    }
-}
-
 pub fn main(args: Args) -> Result<()> {
     if let Some(addr) = &args.server {
         return server(addr.as_deref(), &args.gid);
@@ -251,16 +241,8 @@ pub fn main(args: Args) -> Result<()> {
         mtu: args.mtu.map(PathMtu::to_ibv),
     };
     // Before minutes of measuring.
-    let open = |file: &PathBuf| {
-        std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(file)
-            .map(drop)
-            .map_err(|error| Failure::from(error).during(&format!("writing {}", file.display())))
-    };
     for file in args.svg.iter().chain(&args.html) {
-        open(file)?;
+        files::can_write(file)?;
     }
     let report = match &args.connect {
         Some(host) => {
@@ -279,15 +261,11 @@ pub fn main(args: Args) -> Result<()> {
             report
         }
     };
-    let write = |file: &PathBuf, text: String| {
-        std::fs::write(file, text)
-            .map_err(|error| Failure::from(error).during(&format!("writing {}", file.display())))
-    };
     if let Some(file) = &args.svg {
-        write(file, chart::all(&report)?)?;
+        files::write(file, &chart::all(&report)?)?;
     }
     if let Some(file) = &args.html {
-        write(file, page::page(&report)?)?;
+        files::write(file, &page::page(&report)?)?;
     }
     match args.json {
         true => crate::say!(
@@ -305,34 +283,6 @@ fn server(addr: Option<&str>, gid: &Choice) -> Result<()> {
     serve(Exchange::from_tcp(stream)?, gid, same_way(own), None)
 }
 
-/// Says on a terminal what is being done.
-struct Progress {
-    total: usize,
-    done: usize,
-    shown: bool,
-}
-
-impl Progress {
-    fn step(&mut self, what: &str) {
-        self.done += 1;
-        if self.shown {
-            crate::platform::out::aside(format_args!(
-                "\r\x1b[K{}/{}  {what}",
-                self.done, self.total
-            ));
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.shown {
-            // The line is the result's now.
-            crate::platform::out::aside(format_args!("\r\x1b[K"));
-        }
-    }
-}
-
 /// Every figure.
 fn run(
     args: &Args,
@@ -345,10 +295,7 @@ fn run(
     let text = serde_json::to_vec(task).map_err(|error| Failure::new(error.to_string()))?;
     exchange.send(&text)?;
     let mut station = connect(exchange, task, &args.gid, default)?;
-    let mut report = Report::new(
-        Path::of(&station, peer),
-        rnic_sys::child::allowed_cpus().len(),
-    );
+    let mut report = Report::new(station.between(peer), rnic_sys::child::allowed_cpus().len());
     // Now that the NIC's own thread runs, and may float.
     pin(processor);
     let time = args.time();
@@ -364,11 +311,7 @@ fn run(
             cells.extend(sizes.iter().map(|size| (*what, operation, *size)));
         }
     }
-    let mut progress = Progress {
-        total: cells.len(),
-        done: 0,
-        shown: std::io::stderr().is_terminal(),
-    };
+    let mut progress = Progress::new(cells.len());
     for (what, operation, size) in cells {
         let shown = size::show(size);
         match what {

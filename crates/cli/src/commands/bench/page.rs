@@ -3,27 +3,10 @@
 use std::fmt::Write;
 
 use super::chart::{self, Form};
-use super::report::{Latency, Report, gigabytes, micros, rate};
+use super::report::{Latency, Report};
+use crate::charts::page::{self, escaped, row};
 use crate::platform::failure::Result;
-use crate::text::size;
-
-const STYLE: &str = include_str!("page.css");
-
-/// What stands for itself in HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
-fn row(page: &mut String, tag: &str, cells: &[String]) {
-    page.push_str("<tr>");
-    for cell in cells {
-        let _ = write!(page, "<{tag}>{}</{tag}>", escaped(cell));
-    }
-    page.push_str("</tr>\n");
-}
+use crate::text::{gigabytes, micros, rate, size};
 
 fn cells(latency: &Latency) -> Vec<String> {
     let mut cells = vec![
@@ -33,30 +16,6 @@ fn cells(latency: &Latency) -> Vec<String> {
     ];
     cells.extend(latency.quantiles().map(micros));
     cells
-}
-
-/// When, where and between whom.
-fn circumstances(page: &mut String, report: &Report) {
-    let (machine, path) = (&report.machine, &report.path);
-    let processors = format!(
-        "{}; {} for this side, load average {} before",
-        machine.cpu, report.processors, report.load_average
-    );
-    let between = format!("{} and {} ({})", path.local, path.remote, path.peer);
-    let way = format!("{}, path MTU {} bytes", path.interface, path.path_mtu);
-    page.push_str("<dl>\n");
-    for (name, value) in [
-        ("date", machine.date.replace('T', " ").replace('Z', " UTC")),
-        ("host", machine.host.clone()),
-        ("CPU", processors),
-        ("kernel", machine.kernel.clone()),
-        ("between", between),
-        ("by", way),
-        ("rnic", report.rnic.to_owned()),
-    ] {
-        let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escaped(&value));
-    }
-    page.push_str("</dl>\n");
 }
 
 /// The picture in the colours of the page, and with words for those who do not see it.
@@ -105,17 +64,17 @@ fn charts(page: &mut String, report: &Report) -> Result<()> {
 }
 
 pub fn page(report: &Report) -> Result<String> {
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>rnic bench: {}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>rnic bench</h1>\n",
-        escaped(&report.machine.host)
-    );
+    let mut page = page::start("rnic bench", &report.machine.host, "");
     if let Some(warning) = report.warning() {
         let _ = writeln!(page, "<p class=\"warning\">{}</p>", escaped(warning));
     }
-    circumstances(&mut page, report);
+    page::circumstances(
+        &mut page,
+        &report.machine,
+        &report.path,
+        (report.processors, report.load_average),
+        &[("rnic", report.rnic.to_owned())],
+    );
     charts(&mut page, report)?;
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).to_owned()).collect() };
     let mut heading = words(&[
@@ -178,10 +137,6 @@ mod tests {
     /// What the machine is called cannot become markup.
     #[test]
     fn text_stays_text() {
-        assert_eq!(
-            escaped("<a href=\"x\">&"),
-            "&lt;a href=&quot;x&quot;&gt;&amp;"
-        );
         let mut report = sample();
         let attack = "</title><img src=x onerror=pwned()>\"'";
         report.machine.host = attack.to_owned();
@@ -214,7 +169,11 @@ mod tests {
         for name in ["send", "read", "ink", "grid"] {
             let variable = format!("var(--{name})");
             assert!(charts.contains(&variable), "{variable}");
-            assert_eq!(STYLE.matches(&format!("--{name}: ")).count(), 2, "{name}");
+            assert_eq!(
+                page::STYLE.matches(&format!("--{name}: ")).count(),
+                2,
+                "{name}"
+            );
         }
     }
 

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::machine::Machine;
+use crate::peer::between::Between;
 use crate::peer::bulk::Moved;
 use crate::peer::measure::Operation;
 use crate::peer::measure::stats::{Distribution, Step};
-use crate::peer::node::Station;
-use crate::text::size;
+use crate::platform::machine::{self, Machine};
+use crate::text::{gigabytes, micros, rate, size};
 
 /// Steps of a histogram.
 const STEPS: usize = 12;
@@ -22,28 +22,6 @@ pub fn name(operation: Operation) -> &'static str {
         Operation::Write => "write",
         Operation::Read => "read",
         Operation::Atomic => "atomic",
-    }
-}
-
-/// Between whom.
-#[derive(Debug, Serialize)]
-pub struct Path {
-    pub local: String,
-    pub interface: String,
-    pub remote: String,
-    pub peer: String,
-    pub path_mtu: usize,
-}
-
-impl Path {
-    pub fn of(station: &Station, peer: String) -> Path {
-        Path {
-            local: station.gid.addr.to_string(),
-            interface: station.gid.ifname.clone(),
-            remote: station.qp.remote().addr().to_string(),
-            peer,
-            path_mtu: station.qp.path_mtu().bytes(),
-        }
     }
 }
 
@@ -148,7 +126,7 @@ pub struct Report {
     pub rnic: &'static str,
     #[serde(flatten)]
     pub machine: Machine,
-    pub path: Path,
+    pub path: Between,
     /// Of the minute before, on this side.
     pub load_average: f64,
     pub processors: usize,
@@ -159,18 +137,13 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(path: Path, processors: usize) -> Report {
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    pub fn new(path: Between, processors: usize) -> Report {
         Report {
             version: 1,
             rnic: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
             path,
-            load_average: load
-                .split(' ')
-                .next()
-                .and_then(|first| first.parse().ok())
-                .unwrap_or(0.0),
+            load_average: machine::load_average(),
             processors,
             latency: Vec::new(),
             beside: Vec::new(),
@@ -178,32 +151,9 @@ impl Report {
         }
     }
 
-    /// One line about the circumstances.
-    pub fn circumstances(&self) -> String {
-        let path = &self.path;
-        format!(
-            "{} -> {} ({}), {}, path MTU {}; {} processors, load average {}",
-            path.local,
-            path.remote,
-            path.peer,
-            path.interface,
-            path.path_mtu,
-            self.processors,
-            self.load_average
-        )
-    }
-
     /// What to think of before believing the figures.
     pub fn warning(&self) -> Option<&'static str> {
-        if self.processors < 2 {
-            Some("One processor for two sides that poll: these are the figures of waiting for it.")
-        } else if self.load_average > 0.5 * self.processors as f64 {
-            Some(
-                "Other programs ran: both sides poll, and lose milliseconds whenever one of them takes a processor.",
-            )
-        } else {
-            None
-        }
+        machine::warning(self.processors, self.load_average)
     }
 
     /// Of each operation the one whose histogram is shown: its shortest message.
@@ -214,31 +164,6 @@ impl Report {
                 .all(|other| other.operation != row.operation);
             first.then_some(row)
         })
-    }
-}
-
-/// Microseconds, with as many digits as mean something.
-pub fn micros(value: f64) -> String {
-    match value {
-        0.0..10.0 => format!("{value:.2}"),
-        10.0..1000.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
-}
-
-/// Operations per second.
-pub fn rate(value: f64) -> String {
-    match value {
-        0.0..1e3 => format!("{value:.0}/s"),
-        1e3..1e6 => format!("{:.1} k/s", value / 1e3),
-        _ => format!("{:.2} M/s", value / 1e6),
-    }
-}
-
-pub fn gigabytes(value: f64) -> String {
-    match value {
-        0.0..1e8 => format!("{:.2} MB/s", value / 1e6),
-        _ => format!("{:.2} GB/s", value / 1e9),
     }
 }
 
@@ -258,7 +183,12 @@ fn bar(share: f64) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.circumstances())?;
+        let path = &self.path;
+        writeln!(
+            f,
+            "{}",
+            path.circumstances(self.processors, self.load_average)
+        )?;
         if let Some(warning) = self.warning() {
             writeln!(f, "{warning}")?;
         }
@@ -356,7 +286,7 @@ pub mod tests {
 
     /// Two operations of two sizes each, and of other sizes for each figure.
     pub fn sample() -> Report {
-        let path = Path {
+        let path = Between {
             local: "127.0.0.1".to_owned(),
             interface: "lo".to_owned(),
             remote: "127.0.0.1".to_owned(),
@@ -405,18 +335,5 @@ pub mod tests {
         assert_eq!(bar(1.0).chars().count(), BAR as usize);
         assert_eq!(bar(2.0), bar(1.0));
         assert_eq!(bar(0.5 / BAR), "\u{258c}");
-    }
-
-    #[test]
-    fn figures() {
-        assert_eq!(
-            [micros(0.314), micros(12.34), micros(5000.4)],
-            ["0.31", "12.3", "5000"]
-        );
-        assert_eq!(
-            [rate(12.0), rate(1234.0), rate(2.5e6)],
-            ["12/s", "1.2 k/s", "2.50 M/s"]
-        );
-        assert_eq!([gigabytes(3e6), gigabytes(2e9)], ["3.00 MB/s", "2.00 GB/s"]);
     }
 }

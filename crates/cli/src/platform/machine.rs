@@ -79,6 +79,26 @@ fn cpu(cpuinfo: &str) -> String {
         .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
+/// Of the minute before.
+pub fn load_average() -> f64 {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = load.split(' ').next().and_then(|first| first.parse().ok());
+    first.unwrap_or(0.0)
+}
+
+/// What to think of before believing figures of two sides that poll.
+pub fn warning(processors: usize, load_average: f64) -> Option<&'static str> {
+    if processors < 2 {
+        Some("One processor for two sides that poll: these are the figures of waiting for it.")
+    } else if load_average > 0.5 * processors as f64 {
+        Some(
+            "Other programs ran: both sides poll, and lose milliseconds whenever one of them takes a processor.",
+        )
+    } else {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
