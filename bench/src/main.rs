@@ -94,6 +94,9 @@ struct Cli {
     /// Measure another build, whose rnic and librnic_verbs.so are in this folder, beside this one
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["ablate", "asleep", "parts", "render", "json", "update"])]
     against: Option<PathBuf>,
+    /// Measure what it costs that `rnic top` looks at the processes, once a second
+    #[arg(long, conflicts_with_all = ["ablate", "against", "asleep", "parts", "render", "json", "update"])]
+    watched: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -136,7 +139,7 @@ fn run(cli: Cli) -> Result<()> {
     let compared = match (&cli.ablate, &cli.against) {
         (Some(names), _) => Some(Variant::ablations(names)?),
         (None, Some(folder)) => Some(vec![Variant::build(std::path::absolute(folder)?)]),
-        (None, None) => None,
+        (None, None) => cli.watched.then(|| vec![Variant::watched()]),
     };
     let mut chosen = match compared {
         Some(_) => variants::rows(),

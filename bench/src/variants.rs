@@ -1,4 +1,5 @@
-//! Variants of the NIC against each other: each policy of the engine taken out, or another build.
+//! Variants of the NIC against each other: each policy of the engine taken out, another build, or one
+//! that `rnic top` looks at.
 //!
 //! In each repetition all variants of a row run one after the other, between two runs of the NIC as
 //! it is. A variant's figure is taken as a ratio to those two, and the difference between the two
@@ -6,12 +7,13 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::process::{Child, Stdio};
 
 use rnic_settings::ablation::Policy;
 
 use crate::Result;
 use crate::contender::Program;
-use crate::place::Wire;
+use crate::place::{End, Ends, Wire};
 use crate::rows::{self, Contender, Role, Row};
 use crate::setting::{Setting, Unit, Way};
 use crate::stats::Summary;
@@ -24,6 +26,8 @@ pub struct Variant {
     out: Option<Policy>,
     /// The program `rnic` of another build.
     rnic: Option<PathBuf>,
+    /// `rnic top` looks on, once a second.
+    watched: bool,
 }
 
 impl Variant {
@@ -40,6 +44,7 @@ impl Variant {
             name: policy.name().to_owned(),
             out: Some(*policy),
             rnic: None,
+            watched: false,
         };
         Ok(Policy::ALL.iter().filter(is_wanted).map(variant).collect())
     }
@@ -50,6 +55,17 @@ impl Variant {
             name: folder.display().to_string(),
             out: None,
             rnic: Some(folder.join("rnic")),
+            watched: false,
+        }
+    }
+
+    /// This build, looked at.
+    pub fn watched() -> Variant {
+        Variant {
+            name: "watched by rnic top".to_owned(),
+            out: None,
+            rnic: None,
+            watched: true,
         }
     }
 }
@@ -219,7 +235,11 @@ pub fn measure(
                 setting.ablated = variant.and_then(|variant| variant.out).map(Policy::name);
                 let other = variant.and_then(|variant| variant.rnic.clone());
                 setting.places.rnic = other.unwrap_or_else(|| own.clone());
-                figure(contender, setting)
+                let watched = variant.is_some_and(|variant| variant.watched);
+                let watchers = watched.then(|| Watchers::start(setting));
+                let found = figure(contender, setting);
+                drop(watchers);
+                found
             };
             let mut cells: Vec<Cell> = variants.iter().map(|_| Cell { worse: vec![] }).collect();
             let (mut controls, mut spreads, mut unit) = (vec![], vec![], None);
@@ -292,6 +312,38 @@ impl Cell {
             format!(" *{percent}* |")
         } else {
             format!(" {percent} |")
+        }
+    }
+}
+
+/// `rnic top` at each end of each place.
+struct Watchers(Vec<Child>);
+
+impl Watchers {
+    fn start(setting: &Setting) -> Watchers {
+        let places = &setting.places;
+        let wires = [Wire::Lo, Wire::Veth, Wire::Ethernet];
+        let ends = wires.iter().filter_map(|wire| places.ends(*wire).ok());
+        let top = |end: &End| {
+            let mut command = end.command(&places.rnic);
+            command.args(["top", "--json"]).stdout(Stdio::null());
+            command.spawn().ok()
+        };
+        // On lo both ends are one.
+        let one = |(n, ends): (usize, &Ends)| match n {
+            0 => vec![top(&ends.0)],
+            _ => vec![top(&ends.0), top(&ends.1)],
+        };
+        let all = ends.enumerate().flat_map(one);
+        Watchers(all.flatten().collect())
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        for top in &mut self.0 {
+            let _ = top.kill();
+            let _ = top.wait();
         }
     }
 }

@@ -74,6 +74,10 @@ const READS_THE_SYSTEMS_CLOCK: &[(&str, &str)] = &[
         "how long ago a region was deregistered",
     ),
     ("observe/mod.rs", "when something was recorded"),
+    (
+        "observe/trace.rs",
+        "when a request was posted, done and seen",
+    ),
 ];
 
 /// The crates that need no operating system.
