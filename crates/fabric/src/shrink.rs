@@ -15,6 +15,8 @@ use crate::scenario::{
 };
 use crate::world::{Outcome, run};
 
+/// Packets of all candidates together: one that goes round in a circle has millions.
+const MOST_PACKETS: u64 = 100_000_000;
 /// Random harm becomes a list if it is no longer.
 const MOST_FATES: usize = 1000;
 
@@ -30,6 +32,7 @@ pub fn shrink(scenario: &Scenario, budget: usize) -> (Scenario, usize) {
         kind,
         played: 1,
         budget,
+        packets: 0,
     };
     loop {
         let before = search.best.clone();
@@ -37,7 +40,7 @@ pub fn shrink(scenario: &Scenario, budget: usize) -> (Scenario, usize) {
         search.ops();
         search.harm();
         search.plain();
-        if search.best == before || search.played >= budget {
+        if search.best == before || search.is_spent() {
             break;
         }
     }
@@ -75,18 +78,29 @@ struct Search {
     kind: String,
     played: usize,
     budget: usize,
+    /// Of all candidates so far.
+    packets: u64,
 }
 
 impl Search {
+    fn is_spent(&self) -> bool {
+        self.played >= self.budget || self.packets >= MOST_PACKETS
+    }
+
     /// Plays the best one after a change, and keeps that if it still fails.
     fn try_with(&mut self, change: impl FnOnce(&mut Scenario)) -> bool {
         let mut candidate = self.best.clone();
         change(&mut candidate);
-        if candidate == self.best || self.played >= self.budget {
+        if candidate == self.best || self.is_spent() {
             return false;
         }
         self.played += 1;
-        let same = fails(&candidate).is_some_and(|(kind, _)| kind == self.kind);
+        let failed = fails(&candidate);
+        if let Some((_, Some(outcome))) = &failed {
+            let by_memory = outcome.links.iter().map(|link| link.tx_host_packets);
+            self.packets += outcome.network.sent + by_memory.sum::<u64>();
+        }
+        let same = failed.is_some_and(|(kind, _)| kind == self.kind);
         if same {
             self.best = candidate;
         }

@@ -130,6 +130,16 @@ fn share_receives(rng: &mut fastrand::Rng, scenario: &mut Scenario) {
                 endpoint.srq = srq;
             }
         }
+        // A queue pair of UC keeps the receive of a message whose end was lost, until the next one
+        // comes. If those hold all there are, others wait for ever, as they would on hardware.
+        let uc = scenario.flows.iter().filter(|it| it.service == Service::Uc);
+        let held = uc
+            .flat_map(|flow| flow.srqs)
+            .filter(|it| *it == srq)
+            .count() as u32;
+        if let Some(srq) = scenario.srqs.last_mut() {
+            srq.receives = srq.receives.max(held + 1);
+        }
     }
 }
 
