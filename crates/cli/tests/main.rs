@@ -22,3 +22,4 @@ mod report_lines;
 mod run;
 mod verify;
 mod width;
+mod words;

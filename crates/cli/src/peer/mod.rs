@@ -2,9 +2,11 @@
 //!
 //! * [`meet`]: how they find each other; [`node`]: what each has of the device.
 //! * [`waiting`]: how long one waits for the other.
+//! * [`lab`]: one process that does one of each.
 //! * [`measure`]: latency and bandwidth; [`bulk`]: a transfer beside it.
 
 pub mod bulk;
+pub mod lab;
 pub mod measure;
 pub mod meet;
 pub mod node;
