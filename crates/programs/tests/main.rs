@@ -4,6 +4,7 @@
 mod asleep;
 mod ceph;
 mod cm_load;
+mod course;
 mod devices;
 mod errors;
 mod examples;
