@@ -22,7 +22,9 @@ mod topics;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use commands::{bench, demo, devices, dissect, explain, pages, part, run, study, top, verify};
+use commands::{
+    bench, course, demo, devices, dissect, explain, pages, part, run, study, top, verify,
+};
 use platform::out;
 
 /// A software RDMA NIC: run RDMA programs on any Linux machine, with no RDMA hardware, kernel
@@ -75,7 +77,8 @@ First steps:
   rnic run -- ibv_rc_pingpong -g 0     run an RDMA program (this is the server side)
   rnic run --pcap out.pcap -- PROGRAM  and keep its packets for Wireshark
   rnic dissect out.pcap                what the packets mean, and what went wrong
-  rnic explain 12                      what an error means";
+  rnic explain 12                      what an error means; also words: rnic explain rkey
+  rnic course                          learn RDMA by ten broken programs that you mend";
 
 const PORTS: &str = "\
 Ports that two hosts need (rdma_cm needs no TCP):
@@ -97,6 +100,8 @@ enum Command {
     Devices(devices::Args),
     /// Show every RDMA operation between two processes of this host, and measure
     Demo(demo::Args),
+    /// Learn RDMA by ten broken programs that you mend
+    Course(course::Args),
     /// Measure latency and bandwidth of every operation, between two processes or two hosts
     Bench(bench::Args),
     /// Answer questions about RDMA by measuring: inline or not, which operation, how to wait ...
@@ -124,6 +129,7 @@ fn main() -> ExitCode {
         Command::Dissect(args) => dissect::main(args),
         Command::Devices(args) => devices::main(args),
         Command::Demo(args) => demo::main(args),
+        Command::Course(args) => course::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Study(args) => study::main(args),
         Command::Verify(args) => verify::main(args),

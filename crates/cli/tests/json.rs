@@ -42,7 +42,16 @@ fn bench_devices_and_explain() {
         "`rnic devices --json`",
     );
     let explain = document(&run(&["explain", "--json", "12"]));
-    is_documented(&explain, "`rnic explain --json`");
+    let word = document(&run(&["explain", "--json", "send"]));
+    assert_eq!(
+        (&explain["version"], &word["version"]),
+        (&1.into(), &1.into())
+    );
+    let both: BTreeSet<_> = fields::of(&explain)
+        .union(&fields::of(&word))
+        .cloned()
+        .collect();
+    assert_eq!(both, fields::documented("`rnic explain --json`"));
     assert!(!explain["also"].as_array().expect("a list").is_empty());
 }
 

@@ -25,3 +25,4 @@ mod top;
 mod trace;
 mod verify;
 mod width;
+mod words;

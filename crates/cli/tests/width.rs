@@ -34,8 +34,8 @@ fn too_long(text: &str, columns: usize) -> Vec<&str> {
     lines.collect()
 }
 
-const COMMANDS: [&str; 7] = [
-    "run", "explain", "dissect", "devices", "demo", "bench", "verify",
+const COMMANDS: [&str; 8] = [
+    "run", "explain", "dissect", "devices", "demo", "bench", "verify", "course",
 ];
 
 #[test]

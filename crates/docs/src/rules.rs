@@ -338,6 +338,10 @@ fn resolve(document: &str, link: &str) -> Option<String> {
 /// A piece of code that looks like a file of the repository is one.
 pub fn paths(document: &Document, repository: &Repository) -> Vec<Complaint> {
     let mut found = Vec::new();
+    // An exercise names the file that the command writes for the learner.
+    if document.path.contains("/course/c/") {
+        return found;
+    }
     for code in &document.code {
         // `file.rs::a_test` is a test of that file.
         let path = code.text.split("::").next().unwrap_or_default();

@@ -5,6 +5,7 @@ mod asleep;
 mod causes;
 mod ceph;
 mod cm_load;
+mod course;
 mod devices;
 mod errors;
 mod examples;

@@ -137,21 +137,19 @@ fn guid(guid: u64) -> String {
     words.join(":")
 }
 
-fn print(listing: &Listing) {
+/// What is printed of it for people.
+fn text(listing: &Listing) -> String {
+    let mut lines = Vec::new();
     for device in &listing.devices {
-        crate::say!("{}  GUID {}", device.name, device.guid);
+        lines.push(format!("{}  GUID {}", device.name, device.guid));
         for port in &device.ports {
-            crate::say!(
+            lines.push(format!(
                 "  port {}  {}  link layer {}  MTU {} (largest {})",
-                port.port,
-                port.state,
-                port.link_layer,
-                port.active_mtu,
-                port.max_mtu
-            );
+                port.port, port.state, port.link_layer, port.active_mtu, port.max_mtu
+            ));
         }
     }
-    crate::say!();
+    lines.push(String::new());
     const HEAD: [&str; 8] = [
         "DEV",
         "PORT",
@@ -187,21 +185,33 @@ fn print(listing: &Listing) {
             .zip(&widths)
             .map(|(cell, w)| format!("{cell:<w$}"))
             .collect();
-        crate::say!("{}", cells.join("  ").trim_end());
+        lines.push(cells.join("  ").trim_end().to_owned());
     }
+    if let Some(settings) = &listing.settings {
+        pkeys(listing, &mut lines);
+        lines.extend(settings::table(settings));
+    }
+    lines.join("\n")
+}
+
+/// What `rnic devices` prints here, or why the device cannot be opened.
+pub fn shown(verbose: bool) -> Result<String> {
+    let (mut listing, failure) = look();
+    listing.settings = verbose.then(settings::in_force);
+    failure.map_or_else(|| Ok(text(&listing)), Err)
 }
 
 /// The P_Key table of each port, as programs name its entries.
-fn print_pkeys(listing: &Listing) {
-    crate::say!();
-    crate::say!("P_KEY INDEX  P_KEY   MEMBERSHIP");
+fn pkeys(listing: &Listing, lines: &mut Vec<String>) {
+    lines.push(String::new());
+    lines.push("P_KEY INDEX  P_KEY   MEMBERSHIP".to_owned());
     for port in listing.devices.iter().flat_map(|device| &device.ports) {
         for (index, pkey) in port.pkeys.iter().enumerate() {
             let membership = match rnic_wire::is_full_member(*pkey) {
                 true => "full",
                 false => "limited",
             };
-            crate::say!("{index:<11}  {pkey:#06x}  {membership}");
+            lines.push(format!("{index:<11}  {pkey:#06x}  {membership}"));
         }
     }
 }
@@ -214,11 +224,7 @@ pub fn main(args: Args) -> Result<()> {
             serde_json::to_string_pretty(&listing).map_err(|e| Failure::new(e.to_string()))?;
         crate::say!("{text}");
     } else {
-        print(&listing);
-        if let Some(settings) = &listing.settings {
-            print_pkeys(&listing);
-            settings::print(settings);
-        }
+        crate::say!("{}", text(&listing));
     }
     failure.map_or(Ok(()), Err)
 }

@@ -1,6 +1,7 @@
 //! The commands of `rnic`: a file or folder for each, of its name.
 
 pub mod bench;
+pub mod course;
 pub mod demo;
 pub mod devices;
 pub mod dissect;

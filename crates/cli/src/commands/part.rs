@@ -3,6 +3,7 @@
 use clap::Subcommand;
 
 use super::{bench, demo, study, verify};
+use crate::peer::lab;
 use crate::platform::failure::Result;
 use crate::text::gid::Choice;
 
@@ -29,6 +30,8 @@ enum Role {
         #[command(flatten)]
         gid: Choice,
     },
+    /// What `rnic explain` looks at
+    Lab,
     /// The server of `rnic verify`
     Verify {
         #[command(flatten)]
@@ -47,6 +50,7 @@ pub fn main(args: Args) -> Result<()> {
         Role::Study { gid } => {
             study::follow(&gid).map_err(|failure| failure.during("the peer process"))
         }
+        Role::Lab => lab::main(),
         Role::Verify { gid } => verify::follow(&gid),
     }
 }

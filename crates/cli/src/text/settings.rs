@@ -49,19 +49,21 @@ pub fn in_force() -> Vec<Setting> {
     rnic_settings::ALL.iter().map(one).collect()
 }
 
-/// Prints them; a star marks those that the environment has set.
-pub fn print(settings: &[Setting]) {
-    crate::say!();
-    crate::say!("Settings in force (* from the environment):");
+/// A line for each; a star marks those that the environment has set.
+pub fn table(settings: &[Setting]) -> Vec<String> {
+    let mut lines = vec![
+        String::new(),
+        "Settings in force (* from the environment):".to_owned(),
+    ];
     let width = settings.iter().map(|s| s.variable.len()).max().unwrap_or(0);
     for setting in settings {
         let mark = if setting.is_set { '*' } else { ' ' };
         let problem = setting.problem.iter().map(|why| format!("  wrong: {why}"));
         let problem: String = problem.collect();
-        crate::say!(
+        lines.push(format!(
             "{mark} {:<width$}  {}{problem}",
-            setting.variable,
-            setting.value
-        );
+            setting.variable, setting.value
+        ));
     }
+    lines
 }

@@ -3,6 +3,7 @@
 //! * [`topic`]: what a table has to say of one thing.
 //! * [`catalogue`]: all of them, and those of a number.
 //! * [`program`]: lines that programs print.
+//! * [`words`]: the words of the field.
 
 mod cm;
 mod errno;
@@ -19,3 +20,4 @@ mod vendor;
 pub mod catalogue;
 pub mod program;
 pub mod topic;
+pub mod words;

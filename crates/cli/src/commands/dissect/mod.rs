@@ -131,6 +131,33 @@ pub fn main(args: Args) -> Result<()> {
     run(&args, &mut BufWriter::new(io::stdout().lock()))
 }
 
+/// What is printed of a capture, with each packet in a line if that is wished.
+pub fn shown(file: &Path, packets: bool) -> Result<String> {
+    let args = Args {
+        file: file.to_owned(),
+        qp: None,
+        packets,
+        messages: 12,
+        json: false,
+        html: None,
+    };
+    let mut text = Vec::new();
+    run(&args, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Each packet of a capture, as `look` sees it.
+pub fn each_packet(file: &Path, mut look: impl FnMut(&Packet)) -> Result<()> {
+    let mut dissector = Dissector::new(Limits::default());
+    let read = source::read(file, |what| {
+        if let Read::Frame(frame) = what {
+            dissector.frame(frame, |packet, _| look(packet));
+        }
+        Ok(())
+    });
+    read.map(drop)
+}
+
 /// Reads the capture and writes what it holds.
 fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     args.html.as_deref().map_or(Ok(()), may_be_page)?;

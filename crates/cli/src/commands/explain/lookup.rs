@@ -4,7 +4,7 @@ mod line;
 mod near;
 mod words;
 
-pub use near::near;
+pub use near::{near, near_words};
 
 use crate::topics::catalogue::{all, numbered};
 use crate::topics::topic::{Kind, Topic};
@@ -40,13 +40,17 @@ pub fn find(asked: &[String]) -> Found {
     if !topics.is_empty() {
         return topics.into();
     }
-    let named: Vec<_> = all()
-        .filter(|topic| has_name(topic, &text) || topic.text.to_lowercase() == text)
-        .collect();
+    let named = named(&text);
     if !named.is_empty() {
         return named.into();
     }
     line::topics(&text).into()
+}
+
+/// Topics whose name or text this is, in small letters.
+pub fn named(text: &str) -> Vec<&'static Topic> {
+    let is = |topic: &&Topic| has_name(topic, text) || topic.text.to_lowercase() == text;
+    all().filter(is).collect()
 }
 
 /// A kind and a number or a name of that kind: "wc 12", "cm event 8", "vendor_err=19".

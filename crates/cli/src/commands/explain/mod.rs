@@ -1,5 +1,7 @@
 //! `rnic explain`: what a number, name or message of the verbs means, why it comes, and what to do.
 
+mod glossary;
+mod here;
 mod lookup;
 
 use std::fs::File;
@@ -23,6 +25,8 @@ Examples:
   rnic explain RDMA_CM_EVENT_REJECTED, error 8
   rnic explain Failed status 12: wr_id 0 syndrom 0x81
   rnic explain Failed to modify QP to RTR
+  rnic explain queue pair                a word of the field, with a line of this machine's output
+  rnic explain words                     lists these words
   rnic explain --report /tmp/report      why programs failed, see rnic run --print-env")]
 pub struct Args {
     /// A number, name or message [default: list all that is known]
@@ -54,6 +58,7 @@ const VERSION: u32 = 1;
 #[derive(Serialize)]
 struct Answer<'a> {
     version: u32,
+    words: Vec<glossary::Entry>,
     topics: &'a [&'static Topic],
     also: &'a [&'static Topic],
 }
@@ -146,6 +151,7 @@ fn row(topic: &Topic, terminal: Option<usize>) {
 fn list_all(terminal: Option<usize>, width: usize) {
     let say = |text: &str| crate::say!("{}", out::paragraph(width, "", "  ", text));
     say("What `rnic explain` knows. Ask by number, name or message: rnic explain 12");
+    say("`rnic explain words` lists the words of the field: QP, rkey, PSN ...");
     for kind in Kind::ALL {
         crate::say!();
         say(&format!(
@@ -179,6 +185,9 @@ pub fn main(args: Args) -> Result<()> {
     if let Some(file) = &args.report {
         return explain_report(file, &args);
     }
+    if let Some(asked) = glossary::asked(&args.words) {
+        return glossary::answer(&asked, args.json);
+    }
     let found = match args.words.is_empty() {
         true => lookup::Found {
             topics: catalogue::all().collect(),
@@ -192,6 +201,7 @@ pub fn main(args: Args) -> Result<()> {
     if args.json {
         let answer = Answer {
             version: VERSION,
+            words: Vec::new(),
             topics: &found.topics,
             also: &found.also,
         };
@@ -223,7 +233,11 @@ pub fn main(args: Args) -> Result<()> {
 
 fn unknown(words: &[String]) -> Failure {
     let failure = Failure::new(format!("nothing is known of `{}`", words.join(" ")));
-    let near = lookup::near(words);
+    let near: Vec<String> = lookup::near_words(words)
+        .into_iter()
+        .map(glossary::row)
+        .chain(lookup::near(words).into_iter().map(short))
+        .collect();
     let failure = match near.is_empty() {
         true => failure.cause(
             "it holds no status, errno, event or code of the verbs, and is no line of a program that is listed",
@@ -231,7 +245,7 @@ fn unknown(words: &[String]) -> Failure {
         false => failure.cause(format!(
             "did you mean one of these?{}",
             near.iter()
-                .map(|topic| format!("\n    {}", short(topic)))
+                .map(|row| format!("\n    {row}"))
                 .collect::<String>()
         )),
     };

@@ -4,7 +4,7 @@ mod capture;
 mod elf;
 mod embedded;
 mod environment;
-mod folders;
+pub mod folders;
 mod library;
 mod program;
 pub mod report;

@@ -3,6 +3,7 @@
 use super::words::{self, normal};
 use crate::topics::catalogue::all;
 use crate::topics::topic::Topic;
+use crate::topics::words::{self as words_of_the_field, Word};
 
 /// Longer questions are lines of a program, whose words are in many topics by chance.
 const QUESTION: usize = 3;
@@ -33,6 +34,21 @@ pub fn near(asked: &[String]) -> Vec<&'static Topic> {
         topics = all().filter(|topic| says(topic, &tokens)).take(8).collect();
     }
     topics
+}
+
+/// Words of the field that are spelled nearly as what was typed.
+pub fn near_words(asked: &[String]) -> Vec<&'static Word> {
+    let text = normal(&asked.join(" "));
+    let allowed = (text.len() + 2) / 4;
+    let rate = |word: &'static Word| {
+        let spellings = word.spellings();
+        let nearest = spellings.map(|spelling| distance(&spelling.to_lowercase(), &text));
+        nearest.min().map(|distance| (distance, word))
+    };
+    let rated = words_of_the_field::all().iter().filter_map(rate);
+    let mut rated: Vec<_> = rated.filter(|(n, _)| *n <= allowed).collect();
+    rated.sort_by_key(|(distance, _)| *distance);
+    rated.into_iter().map(|(_, word)| word).take(5).collect()
 }
 
 /// Whether the text of a topic has all of these words, as words or beginnings of words.
