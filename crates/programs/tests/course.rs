@@ -207,7 +207,7 @@ fn course_3_states() {
     exercise(
         "course_3_states",
         3,
-        &["Reset to Init also needs IBV_QP_PKEY_INDEX"],
+        &["RESET to INIT also needs IBV_QP_PKEY_INDEX"],
         &[
             "int connect_qp(struct ibv_qp *q, const struct course_end *m, const struct course_end *p) { CHEAT return 0; }",
         ],
