@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::build::Built;
 use super::exercises::Exercise;
 use crate::platform::failure::{Failure, Result};
+use crate::text::count;
 
 /// What the report needs once the program was told to end.
 const TO_REPORT: Duration = Duration::from_secs(10);
@@ -149,7 +150,8 @@ fn judge(
         let counted = requested(report, operation);
         if verdict.wrong.is_empty() && counted < least {
             verdict.wrong.push(format!(
-                "the NIC was asked for {counted} requests of the kind {operation}, and {least} are needed"
+                "the NIC has done {}, and {least} or more are needed",
+                count(counted, &format!("{operation} request"))
             ));
         }
     }
