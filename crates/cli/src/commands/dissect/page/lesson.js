@@ -8,9 +8,9 @@ const AT_FIRST = 5, AT_LAST = 2;
 const COMMON = new Set(["state", "port", "timeout", "device", "nic", "reads", "writes", "sends", "adapter", "ib", "connected", "read", "write", "send", "recv"]);
 const byText = new Map();
 for (const word of lesson.words) for (const spelling of word.spellings) {
-  if (/^[A-Za-z_ -]+$/.test(spelling) && !COMMON.has(spelling)) byText.set(spelling.length > 4 && spelling !== spelling.toUpperCase() ? spelling.toLowerCase() : spelling, word);
+  if (/^[A-Za-z0-9_ -]+$/.test(spelling) && !COMMON.has(spelling)) byText.set(spelling.length > 4 && spelling !== spelling.toUpperCase() ? spelling.toLowerCase() : spelling, word);
 }
-for (const [text, name] of [["post", "WR"], ["posts", "WR"], ["posted", "WR"], ["send", "SEND"], ["key", "rkey"], ["acknowledges", "ACK"], ["receive", "RECEIVE"], ["swap", "atomic"], ["immediate", "immediate"]]) {
+for (const [text, name] of [["post", "WR"], ["posts", "WR"], ["posted", "WR"], ["send", "SEND"], ["key", "rkey"], ["acknowledges", "ACK"], ["receive", "RECEIVE"], ["immediate", "immediate"]]) {
   byText.set(text, lesson.words.find((word) => word.name === name));
 }
 const longest = [...byText.keys()].sort((a, b) => b.length - a.length);
@@ -78,11 +78,12 @@ $("lead").append(...linked("Two processes of this machine, each with a queue pai
   + "Everything below has just happened: the arrows are the packets that were sent, as RoCEv2, and every byte was checked. A word leads to its explanation."));
 let first = 1;
 for (const operation of lesson.operations) {
-  const section = html("section"), text = html("p");
+  const section = html("section"), title = html("h2"), text = html("p");
+  title.append(...linked(operation.title));
   text.append(...linked(operation.text));
   const [box, paint] = sequence(packetsOf(first, operation.requests));
   first += operation.requests;
-  section.append(html("h2", operation.title), text, box, html("p", operation.result, "result"));
+  section.append(title, text, box, html("p", operation.result, "result"));
   $("operations").append(section);
   paint();
 }
