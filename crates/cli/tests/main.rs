@@ -6,6 +6,7 @@ mod bench;
 mod browser;
 mod cli;
 mod common;
+mod demo_page;
 mod dissect;
 mod dissect_page;
 mod environment;

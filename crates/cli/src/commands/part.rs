@@ -1,5 +1,7 @@
 //! `rnic part ROLE`: the second process of demo, bench, study and verify.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 
 use super::{bench, demo, study, verify};
@@ -17,6 +19,13 @@ pub struct Args {
 enum Role {
     /// The peer of `rnic demo`
     Demo {
+        #[command(flatten)]
+        gid: Choice,
+    },
+    /// The first process of `rnic demo --html`
+    Recorded {
+        /// Where what was said goes
+        file: PathBuf,
         #[command(flatten)]
         gid: Choice,
     },
@@ -44,6 +53,7 @@ pub fn main(args: Args) -> Result<()> {
         Role::Demo { gid } => {
             demo::follow(&gid).map_err(|failure| failure.during("the peer process"))
         }
+        Role::Recorded { file, gid } => demo::record(&file, &gid),
         Role::Bench { gid } => {
             bench::follow(&gid).map_err(|failure| failure.during("the peer process"))
         }

@@ -150,8 +150,8 @@ fn judge(
         let counted = requested(report, operation);
         if verdict.wrong.is_empty() && counted < least {
             verdict.wrong.push(format!(
-                "the NIC was asked for {} of the kind {operation}; the exercise needs {least}",
-                count(counted, "request")
+                "the NIC has done {}, and {least} or more are needed",
+                count(counted, &format!("{operation} request"))
             ));
         }
     }

@@ -1,11 +1,14 @@
 //! `rnic demo`: two processes do every operation, check every byte, and measure.
 
+mod recorded;
 mod steps;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rnic::Context;
 
+use crate::commands::dissect::Operation as Told;
 use crate::peer::bulk::usual_depth;
 use crate::peer::measure::{self, Operation};
 use crate::peer::node::{self, Peer, REGION, Station};
@@ -14,13 +17,24 @@ use crate::text::count;
 use crate::text::gid::Choice;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rnic demo                      every operation between two processes, and how fast they are
+  rnic demo --html demo.html     the same as a page, with the packets of each operation
+  rnic demo --addr 10.0.0.1      over that address of this host")]
 pub struct Args {
     #[command(flatten)]
     gid: Choice,
     /// Skip the measurements
     #[arg(long)]
     no_bench: bool,
+    /// Write a page for any browser: each operation with its explanation and its packets, the words,
+    /// and in the end the sequence diagram. Packets go over UDP then, and nothing is measured
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
+
+pub use recorded::record;
 
 fn connect(exchange: rnic::exchange::Exchange, gid: &Choice) -> Result<Station> {
     Station::connect(
@@ -39,12 +53,20 @@ pub fn follow(gid: &Choice) -> Result<()> {
 }
 
 pub fn main(args: Args) -> Result<()> {
+    match &args.html {
+        Some(page) => recorded::page(page, &args.gid),
+        None => lead(&args.gid, !args.no_bench).map(drop),
+    }
+}
+
+/// The first process: gives what it said of each operation.
+fn lead(gid: &Choice, measures: bool) -> Result<Vec<Told>> {
     let began = Instant::now();
-    let (peer, exchange) = Peer::start("demo", &args.gid.to_args())?;
-    let mut station = connect(exchange, &args.gid)?;
+    let (peer, exchange) = Peer::start("demo", &gid.to_args())?;
+    let mut station = connect(exchange, gid)?;
     introduce(&station, &peer);
     let before = station.qp.counters();
-    steps::lead(&mut station)?;
+    let operations = steps::lead(&mut station)?;
     let after = station.qp.counters();
     crate::say!(
         "\nEvery byte was checked. {} left this process and {} came in; {} sent again.",
@@ -55,7 +77,7 @@ pub fn main(args: Args) -> Result<()> {
             n => format!("{n} were"),
         }
     );
-    if !args.no_bench {
+    if measures {
         table(&mut station)?;
     }
     measure::end(&mut station)?;
@@ -70,7 +92,7 @@ pub fn main(args: Args) -> Result<()> {
          rnic run --pcap trace.pcap -- PROGRAM    see the packets",
         began.elapsed().as_secs_f64()
     );
-    Ok(())
+    Ok(operations)
 }
 
 fn introduce(station: &Station, peer: &Peer) {

@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering;
 
 use rnic::{CompletionOpcode, RemoteMemory, SendRequest};
 
+use crate::commands::dissect::Operation;
 use crate::peer::node::Station;
 use crate::platform::failure::{Failure, Result};
+use crate::text::count;
 
 /// Memory is not as it should be.
 #[derive(Debug)]
@@ -128,8 +130,17 @@ pub fn follow(station: &mut Station) -> Result<()> {
 
 /// Prints a step's title and explanation, and in the end how many packets it took.
 struct Step {
+    operation: Operation,
     sent: u64,
     received: u64,
+    requests: u64,
+}
+
+/// Requests that this side has made and that are done.
+fn requests(station: &Station) -> u64 {
+    let by = station.qp.counters().requested;
+    let kinds = [by.send, by.write, by.read, by.atomic];
+    kinds.iter().map(|traffic| traffic.messages).sum()
 }
 
 impl Step {
@@ -140,12 +151,19 @@ impl Step {
         }
         let counters = station.qp.counters();
         Step {
+            operation: Operation {
+                title: title.to_owned(),
+                text: explanation.join(" "),
+                requests: 0,
+                result: String::new(),
+            },
+            requests: requests(station),
             sent: counters.packets_sent,
             received: counters.packets_received,
         }
     }
 
-    fn end(self, station: &mut Station) -> Result<()> {
+    fn end(self, station: &mut Station) -> Result<Operation> {
         let answer = station.exchange.recv()?;
         if answer != OK {
             return Err(Failure::new(
@@ -154,24 +172,33 @@ impl Step {
         }
         let counters = station.qp.counters();
         let sent = counters.packets_sent - self.sent;
-        crate::say!(
-            "   -> verified; {sent} packet{} out, {} in\n",
-            if sent == 1 { "" } else { "s" },
+        let result = format!(
+            "verified; {} out, {} in",
+            count(sent, "packet"),
             counters.packets_received - self.received
         );
-        Ok(())
+        crate::say!("   -> {result}\n");
+        Ok(Operation {
+            requests: requests(station) - self.requests,
+            result,
+            ..self.operation
+        })
     }
 }
 
-pub fn lead(station: &mut Station) -> Result<()> {
-    send(station)?;
-    write(station)?;
-    write_with_imm(station)?;
-    read(station)?;
-    atomics(station)
+/// Does all of them, and gives what was said of each.
+pub fn lead(station: &mut Station) -> Result<Vec<Operation>> {
+    let mut done = vec![
+        send(station)?,
+        write(station)?,
+        write_with_imm(station)?,
+        read(station)?,
+    ];
+    done.extend(atomics(station)?);
+    Ok(done)
 }
 
-fn send(station: &mut Station) -> Result<()> {
+fn send(station: &mut Station) -> Result<Operation> {
     station.exchange.barrier()?;
     let step = Step::begin(
         station,
@@ -191,7 +218,7 @@ fn send(station: &mut Station) -> Result<()> {
     step.end(station)
 }
 
-fn write(station: &mut Station) -> Result<()> {
+fn write(station: &mut Station) -> Result<Operation> {
     station.exchange.barrier()?;
     let to = station.remote.slice(WRITE_AT as u64, WRITTEN as u64)?;
     let step = Step::begin(
@@ -217,7 +244,7 @@ fn write(station: &mut Station) -> Result<()> {
     step.end(station)
 }
 
-fn write_with_imm(station: &mut Station) -> Result<()> {
+fn write_with_imm(station: &mut Station) -> Result<Operation> {
     station.exchange.barrier()?;
     let step = Step::begin(
         station,
@@ -234,7 +261,7 @@ fn write_with_imm(station: &mut Station) -> Result<()> {
     step.end(station)
 }
 
-fn read(station: &mut Station) -> Result<()> {
+fn read(station: &mut Station) -> Result<Operation> {
     let from = RemoteMemory::from_bytes(&station.exchange.recv()?)?;
     let step = Step::begin(
         station,
@@ -255,7 +282,7 @@ fn read(station: &mut Station) -> Result<()> {
     step.end(station)
 }
 
-fn atomics(station: &mut Station) -> Result<()> {
+fn atomics(station: &mut Station) -> Result<[Operation; 2]> {
     station.exchange.barrier()?;
     let word = station.remote.slice(WORD as u64, 8)?;
     let buffer = station.pd.buffer(8)?;
@@ -287,7 +314,7 @@ fn atomics(station: &mut Station) -> Result<()> {
         got.original_value() == Some(41),
     )?;
     station.exchange.barrier()?;
-    step.end(station)?;
+    let first = step.end(station)?;
 
     let step = Step::begin(
         station,
@@ -305,5 +332,5 @@ fn atomics(station: &mut Station) -> Result<()> {
         got.original_value() == Some(1000),
     )?;
     station.exchange.barrier()?;
-    step.end(station)
+    Ok([first, step.end(station)?])
 }

@@ -18,6 +18,7 @@ use serde_json::{Map, Serializer, Value, json};
 
 use super::format::{Endpoint, count, end, opcode, service, syndrome};
 use super::json::List;
+use super::lesson::{self, Lesson};
 use super::words::{Degree, degree};
 use super::{Report, connections, head, json as full, packets, page_fields, phrases};
 
@@ -28,16 +29,21 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// Writes the page.
-pub fn page(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+/// Writes the page. A lesson comes in front of the diagram.
+pub fn page(out: &mut impl Write, report: &Report<'_>, lesson: Option<&Lesson>) -> io::Result<()> {
     let (before, rest) = split(PAGE, "@@STYLE@@");
+    let (head, rest) = split(rest, "@@LESSON@@");
     let (middle, rest) = split(rest, "@@DATA@@");
     let (after, last) = split(rest, "@@SCRIPT@@");
-    for part in [before, STYLE, middle] {
+    let [style, markup, script] = match lesson {
+        Some(_) => lesson::PARTS,
+        None => [""; 3],
+    };
+    for part in [before, STYLE, style, head, markup, middle] {
         out.write_all(part.as_bytes())?;
     }
-    data(out, report)?;
-    for part in [after, SCRIPT, last] {
+    data(out, report, lesson)?;
+    for part in [after, SCRIPT, script, last] {
         out.write_all(part.as_bytes())?;
     }
     Ok(())
@@ -233,7 +239,7 @@ fn entry(report: &Report<'_>, index: usize, connection: &Connection) -> usize {
     connection.conversation.unwrap_or(own)
 }
 
-fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+fn data(out: &mut impl Write, report: &Report<'_>, lesson: Option<&Lesson>) -> io::Result<()> {
     let capture = report.capture;
     let shared = Shared::of(report);
     #[derive(Serialize)]
@@ -255,6 +261,7 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         findings: Vec<Value>,
         more_findings: u64,
         packets: Packets,
+        lesson: Option<&'a Lesson>,
     }
     let data = Data {
         title: format!(
@@ -289,6 +296,7 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
             let all = report.packets.iter();
             all.map(|(found, place)| packet(found, *place, &shared))
         }),
+        lesson,
     };
     data.serialize(&mut Serializer::with_formatter(out, Island))?;
     Ok(())

@@ -5,6 +5,7 @@ mod format;
 mod head;
 mod html;
 mod json;
+mod lesson;
 mod packets;
 mod page_fields;
 mod phrases;
@@ -17,9 +18,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+pub use lesson::{Lesson, Operation};
 use pick::Pick;
-use rnic_dissect::{Capture, Connection, Conversation, Dissector, Format, Limits, Packet, Place};
-use source::Read;
+use rnic_dissect::{
+    Capture, Connection, Conversation, Dissector, Finished, Format, Limits, Packet, Place,
+};
+use source::{Read, Source};
 
 use crate::platform::failure::{Failure, Result};
 use crate::platform::out::fit;
@@ -158,31 +162,57 @@ pub fn each_packet(file: &Path, mut look: impl FnMut(&Packet)) -> Result<()> {
     read.map(drop)
 }
 
-/// Reads the capture and writes what it holds.
-fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    args.html.as_deref().map_or(Ok(()), may_be_page)?;
-    let keep = args.html.is_some() || (args.packets && args.json);
-    let print = args.packets && !args.json;
+/// A step of reading a capture.
+enum Seen<'a> {
+    /// With its place, and the time of the first frame.
+    Packet(&'a Packet, Option<Place>, u64),
+    /// All frames that are there by now.
+    Piece,
+}
+
+/// What was read.
+struct Gathered {
+    finished: Finished,
+    packets: Vec<(Packet, Option<Place>)>,
+    more_packets: u64,
+    source: Source,
+}
+
+impl Gathered {
+    fn report(&mut self, file: &Path, qp: Option<u32>) -> Report<'_> {
+        Report {
+            name: source::name(file),
+            format: self.source.format,
+            link_types: std::mem::take(&mut self.source.link_types),
+            capture: &self.finished.capture,
+            packets: std::mem::take(&mut self.packets),
+            more_packets: self.more_packets,
+            ended: self.source.ended.take(),
+            qp,
+        }
+    }
+}
+
+/// Reads a capture to its end. Packets are kept, each with its place, if that is wished.
+fn gather(
+    file: &Path,
+    qp: Option<u32>,
+    keep: bool,
+    mut see: impl FnMut(Seen<'_>) -> Result<()>,
+) -> Result<Gathered> {
     let mut dissector = Dissector::new(Limits::default());
     let mut packets: Vec<(Packet, Option<Place>)> = Vec::new();
     let mut more_packets = 0;
     let mut start = None;
-    let mut pick = Pick::new(args.qp);
-    let unwritable = |error: io::Error| Failure::new(format!("cannot write: {error}"));
-    let read = source::read(&args.file, |what| {
+    let mut pick = Pick::new(qp);
+    let source = source::read(file, |what| {
         if let Read::Frame(frame) = what {
             start.get_or_insert(frame.time_ns);
-            dissector.frame(frame, |packet, place| {
-                if keep || print {
-                    pick.push(packet, place);
-                }
-            });
+            dissector.frame(frame, |packet, place| pick.push(packet, place));
         }
         let start = start.unwrap_or_default();
         while let Some((packet, place)) = pick.next(&dissector, matches!(what, Read::End)) {
-            if print {
-                writeln!(out, "{}", packets::line(&packet, place, start)).map_err(unwritable)?;
-            }
+            see(Seen::Packet(&packet, place, start))?;
             if keep && packets.len() < KEPT_PACKETS {
                 packets.push((packet, place));
             } else if keep {
@@ -192,25 +222,40 @@ fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         match what {
             Read::Frame(_) => Ok(()),
             // Somebody may watch a live capture.
-            Read::Piece | Read::End => out.flush().map_err(unwritable),
+            Read::Piece | Read::End => see(Seen::Piece),
         }
     })?;
     let finished = dissector.finish();
     for (_, place) in &mut packets {
         *place = place.and_then(|place| finished.resolve(place));
     }
-    let report = Report {
-        name: source::name(&args.file),
-        format: read.format,
-        link_types: read.link_types,
-        capture: &finished.capture,
+    Ok(Gathered {
+        finished,
         packets,
         more_packets,
-        ended: read.ended,
-        qp: args.qp,
-    };
+        source,
+    })
+}
+
+/// Reads the capture and writes what it holds.
+fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    const EXAMPLE: &str = "rnic dissect --html trace.html trace.pcap";
     if let Some(path) = &args.html {
-        write_page(path, &report)?;
+        may_be_page(path, EXAMPLE)?;
+    }
+    let keep = args.html.is_some() || (args.packets && args.json);
+    let print = args.packets && !args.json;
+    let unwritable = |error: io::Error| Failure::new(format!("cannot write: {error}"));
+    let mut gathered = gather(&args.file, args.qp, keep, |seen| match seen {
+        Seen::Packet(packet, place, start) if print => {
+            writeln!(out, "{}", packets::line(packet, place, start)).map_err(unwritable)
+        }
+        Seen::Packet(..) => Ok(()),
+        Seen::Piece => out.flush().map_err(unwritable),
+    })?;
+    let report = gathered.report(&args.file, args.qp);
+    if let Some(path) = &args.html {
+        write_page(path, &report, None)?;
     }
     if args.json {
         serde_json::to_writer(&mut *out, &json::of(&report, args.packets))
@@ -244,7 +289,7 @@ fn unwritable(path: &Path) -> impl Fn(io::Error) -> Failure {
 
 /// A page may come to be there: the name may have been left out, so that the capture's stands in
 /// its place.
-fn may_be_page(path: &Path) -> Result<()> {
+pub fn may_be_page(path: &Path, example: &str) -> Result<()> {
     let is_page = |head: &[u8]| {
         let start = html::START.as_bytes();
         head.get(..start.len())
@@ -252,7 +297,7 @@ fn may_be_page(path: &Path) -> Result<()> {
     };
     let refused = |what: &str| {
         Failure::new(format!("{} {what}", path.display()))
-            .next("a name for the page: rnic dissect --html trace.html trace.pcap")
+            .next(format!("a name for the page: {example}"))
             .status(2)
     };
     if path.as_os_str() == "-" {
@@ -264,10 +309,18 @@ fn may_be_page(path: &Path) -> Result<()> {
     }
 }
 
-fn write_page(path: &Path, report: &Report<'_>) -> Result<()> {
+/// The page of a lesson, which ends in the diagram of its capture.
+pub fn write_lesson(capture: &Path, page: &Path, lesson: &Lesson) -> Result<()> {
+    let mut gathered = gather(capture, None, true, |_| Ok(()))?;
+    let mut report = gathered.report(capture, None);
+    report.name = lesson.title.clone();
+    write_page(page, &report, Some(lesson))
+}
+
+fn write_page(path: &Path, report: &Report<'_>, lesson: Option<&Lesson>) -> Result<()> {
     let unwritable = unwritable(path);
     let mut file = BufWriter::new(File::create(path).map_err(&unwritable)?);
-    html::page(&mut file, report)
+    html::page(&mut file, report, lesson)
         .and_then(|()| file.flush())
         .map_err(unwritable)
 }
