@@ -37,7 +37,7 @@ macro_rules! exercise {
             folder: $folder,
             file: $file,
             readme: include_str!(concat!("c/", $folder, "/README.md")),
-            broken: include_str!(concat!("c/", $folder, "/broken.c")),
+            broken: include_str!(concat!("c/", $folder, "/", $file)),
             solution: include_str!(concat!("c/", $folder, "/solution.c")),
             judge: include_str!(concat!("c/", $folder, "/judge.c")),
             hints: include_str!(concat!("c/", $folder, "/hints.txt")),
