@@ -155,7 +155,7 @@ pub fn each_packet(file: &Path, mut look: impl FnMut(&Packet)) -> Result<()> {
     let mut dissector = Dissector::new(Limits::default());
     let read = source::read(file, |what| {
         if let Read::Frame(frame) = what {
-            dissector.frame(frame, |packet, _| look(&packet));
+            dissector.frame(frame, |packet, _| look(packet));
         }
         Ok(())
     });
