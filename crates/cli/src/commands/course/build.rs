@@ -9,7 +9,7 @@ use crate::commands::run::folders;
 use crate::platform::failure::{Failure, Result};
 
 const INSTALL: &str = "Debian, Ubuntu: `sudo apt install gcc libibverbs-dev librdmacm-dev`; Fedora, RHEL: \
-     `sudo dnf install gcc rdma-core-devel`; Alpine: `apk add gcc musl-dev rdma-core-dev`; no RDMA hardware is needed";
+     `sudo dnf install gcc rdma-core-devel`; no RDMA hardware is needed";
 
 /// The program, in a folder that is removed with this.
 #[derive(Debug)]
