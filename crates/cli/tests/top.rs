@@ -71,7 +71,7 @@ impl Drop for Traffic {
     }
 }
 
-/// Promise: both ends are shown with their rates, latencies and each other, by memory and over UDP,
+/// Promise: both ends are shown with their rates, latencies and each other, through memory and over UDP,
 /// and docs/json.md has every field.
 #[test]
 fn both_ends_of_a_transfer_are_seen() {

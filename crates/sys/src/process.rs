@@ -208,6 +208,13 @@ unsafe fn vm(call: libc::c_long, pid: u32, local: &[Span], remote: &[Span]) -> i
     unsafe { raw!(call, pid, ours, local.len(), theirs, remote.len()) }
 }
 
+/// What a process calls itself (proc(5), comm), without the newline. It may be anything, also what a
+/// terminal takes for a command. `None`: there is no such process, or nobody may know.
+pub fn name(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 /// The process of that number has ended; false also where nothing can be known (0).
 pub fn has_ended(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {

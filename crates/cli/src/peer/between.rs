@@ -26,6 +26,18 @@ impl Between {
         }
     }
 
+    /// Of tests of reports.
+    #[cfg(test)]
+    pub fn sample() -> Between {
+        Between {
+            local: "127.0.0.1".to_owned(),
+            interface: "lo".to_owned(),
+            remote: "127.0.0.1".to_owned(),
+            peer: "pid 7".to_owned(),
+            path_mtu: 4096,
+        }
+    }
+
     /// One line, with the processors of this side and the load average before.
     pub fn circumstances(&self, processors: usize, load_average: f64) -> String {
         format!(

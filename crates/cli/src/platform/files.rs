@@ -1,5 +1,7 @@
-//! Files of results.
+//! Files of results, and files that other processes may have made.
 
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::failure::{Failure, Result};
@@ -19,6 +21,17 @@ pub fn can_write(file: &Path) -> Result<()> {
 
 pub fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     std::fs::write(file, content).map_err(failed(file))
+}
+
+/// A plain file of this user's, to be read: opened without being led elsewhere or made to wait.
+/// `None`: it is none.
+pub fn own(path: &Path) -> Option<(File, Metadata)> {
+    let mut options = File::options();
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = options.read(true).custom_flags(flags).open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    let ours = meta.is_file() && meta.uid() == rnic_sys::effective_uid();
+    ours.then_some((file, meta))
 }
 
 /// Makes a folder, unless it is there.

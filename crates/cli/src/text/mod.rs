@@ -3,9 +3,11 @@
 mod count;
 mod figures;
 pub mod gid;
+mod printable;
 pub mod settings;
 pub mod size;
 pub mod time;
 
 pub use count::count;
 pub use figures::{gigabytes, micros, rate};
+pub use printable::printable;

@@ -398,7 +398,7 @@ impl Device for DeviceView<'_> {
             lint::completed(self.memory, pd, shared.qpn, &completion, send_slots);
         }
         if trace::is_on() {
-            trace::completed(self.shared.qpn, &completion, false);
+            trace::completed(self.shared.qpn, &completion);
         }
         let Some(cq) = &self.shared.send_cq else {
             return;
@@ -421,7 +421,7 @@ impl Device for DeviceView<'_> {
             self.failed(&completion, true);
         }
         if trace::is_on() {
-            trace::completed(self.shared.qpn, &completion, true);
+            trace::completed(self.shared.qpn, &completion);
         }
         let (cq, slots) = match &self.shared.source {
             ReceiveSource::Own => (self.shared.recv_cq.as_ref(), &self.shared.slots),

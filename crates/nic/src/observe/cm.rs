@@ -170,7 +170,7 @@ pub(crate) fn name_of(port: &PortUse) -> String {
     let pid = rnic_host::registry::owner(port.range << 12);
     match pid {
         Some(pid) => {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = rnic_sys::process::name(pid).unwrap_or_default();
             format!("{service} at {at} ({} pid {pid})", name.trim())
         }
         None => format!("{service} at {at}"),

@@ -363,9 +363,9 @@ pub(super) fn is_here(connection: &Connection) -> bool {
 }
 
 pub(super) fn name_process(line: &mut Line, pid: u32) {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = rnic_sys::process::name(pid).unwrap_or_default();
     line.number("peer_pid", pid.into())
-        .text("peer_program", name.trim_end());
+        .text("peer_program", &name);
 }
 
 /// A verb refused its arguments; the reason is what C has no room for.
@@ -564,6 +564,25 @@ fn opcode_name(opcode: CompletionOpcode) -> &'static str {
         CompletionOpcode::BindMw => "bind of a memory window",
         CompletionOpcode::LocalInvalidate => "local invalidate",
         CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm => "receive",
+    }
+}
+
+/// A request as the specification names it.
+pub(crate) fn request_name(op: &SendOp) -> &'static str {
+    match op {
+        SendOp::Send => "SEND",
+        SendOp::SendImm(_) => "SEND with immediate",
+        SendOp::SendInvalidate(_) => "SEND with invalidate",
+        SendOp::Write { .. } => "RDMA WRITE",
+        SendOp::WriteImm { .. } => "RDMA WRITE with immediate",
+        SendOp::Datagram { .. } => "SEND to an address handle",
+        SendOp::Read { .. } => "RDMA READ",
+        SendOp::CompareSwap { .. } => "compare-and-swap",
+        SendOp::AtomicWrite { .. } => "atomic write",
+        SendOp::FetchAdd { .. } => "fetch-and-add",
+        SendOp::Flush(_) => "FLUSH",
+        SendOp::BindWindow(_) => "bind of a memory window",
+        SendOp::LocalInvalidate(_) => "local invalidate",
     }
 }
 

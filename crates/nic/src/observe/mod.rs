@@ -26,6 +26,7 @@ mod way;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rnic_link::Address;
 use rustix_futex_sync::{Mutex, MutexGuard};
@@ -34,7 +35,7 @@ pub(crate) use connection::{Unheard, modified, unheard};
 pub(crate) use counters::{Reporter, destroyed, note_all};
 pub use drops::DropCounters;
 pub(crate) use failure::{
-    Access, evidence, failed, local_fault, other_partition, overran, remote_fault,
+    Access, evidence, failed, local_fault, other_partition, overran, remote_fault, request_name,
 };
 pub use failure::{refused_verb, survived_refusals, was_reached};
 pub(crate) use file::closed;
@@ -255,10 +256,12 @@ pub(crate) struct Held {
     _trace: trace::Guard,
 }
 
-/// Somebody looks at each work request as it is posted.
+static SEES_EACH_POST: AtomicBool = AtomicBool::new(false);
+
+/// Lint or trace look at each work request as it is posted.
 #[inline]
 pub(crate) fn sees_each_post() -> bool {
-    lint::is_on() || trace::is_on()
+    SEES_EACH_POST.load(Ordering::Relaxed)
 }
 
 /// Appends one record. That it cannot is no reason to disturb the program.
@@ -276,6 +279,7 @@ pub(crate) fn opened(
     let settings = settings()?;
     lint::switch(settings.lint);
     trace::start();
+    SEES_EACH_POST.store(lint::is_on() || trace::is_on(), Ordering::Relaxed);
     if let Some(mut state) = state() {
         let line = state.record("opened");
         write(line);

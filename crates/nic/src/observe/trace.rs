@@ -11,6 +11,7 @@ use rnic_transport::{Completion, CompletionOpcode, SendData, SendOp, SendWqe};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::line::Line;
+use super::request_name;
 use crate::queues::QpShared;
 
 /// Lines that a process writes: the first requests are shown, and a file has an end.
@@ -108,19 +109,15 @@ pub(super) fn flush() {
 
 fn operation(op: &SendOp) -> &'static str {
     match op {
-        SendOp::Send | SendOp::Datagram { .. } => "SEND",
-        SendOp::SendImm(_) => "SEND with immediate",
-        SendOp::SendInvalidate(_) => "SEND with invalidate",
-        SendOp::Write { .. } => "RDMA WRITE",
-        SendOp::WriteImm { .. } => "RDMA WRITE with immediate",
-        SendOp::Read { .. } => "RDMA READ",
-        SendOp::CompareSwap { .. } => "compare-and-swap",
-        SendOp::FetchAdd { .. } => "fetch-and-add",
-        SendOp::AtomicWrite { .. } => "atomic write",
-        SendOp::Flush(_) => "FLUSH",
-        SendOp::BindWindow(_) => "bind of a memory window",
-        SendOp::LocalInvalidate(_) => "local invalidate",
+        // The service says where it goes.
+        SendOp::Datagram { .. } => request_name(&SendOp::Send),
+        op => request_name(op),
     }
+}
+
+fn is_receive(completion: &Completion) -> bool {
+    use CompletionOpcode::{Recv, RecvRdmaWithImm};
+    matches!(completion.opcode, Recv | RecvRdmaWithImm)
 }
 
 /// A send work request is being posted.
@@ -138,11 +135,11 @@ pub(crate) fn posted(shared: &QpShared, wqe: &SendWqe) {
 }
 
 /// A completion is there.
-pub(crate) fn completed(qpn: u32, completion: &Completion, receive: bool) {
+pub(crate) fn completed(qpn: u32, completion: &Completion) {
     add("completed", |line| {
         line.number("qpn", u64::from(qpn))
             .number("wr_id", completion.wr_id)
-            .flag("receive", receive)
+            .flag("receive", is_receive(completion))
             .number("bytes", u64::from(completion.byte_len))
             .number("status", completion.status as u64);
     });
@@ -150,11 +147,9 @@ pub(crate) fn completed(qpn: u32, completion: &Completion, receive: bool) {
 
 /// The program has it.
 pub(crate) fn polled(completion: &Completion) {
-    use CompletionOpcode::{Recv, RecvRdmaWithImm};
-    let receive = matches!(completion.opcode, Recv | RecvRdmaWithImm);
     add("polled", |line| {
         line.number("qpn", u64::from(completion.qpn))
             .number("wr_id", completion.wr_id)
-            .flag("receive", receive);
+            .flag("receive", is_receive(completion));
     });
 }

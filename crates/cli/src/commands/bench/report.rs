@@ -286,13 +286,7 @@ pub mod tests {
 
     /// Two operations of two sizes each, and of other sizes for each figure.
     pub fn sample() -> Report {
-        let path = Between {
-            local: "127.0.0.1".to_owned(),
-            interface: "lo".to_owned(),
-            remote: "127.0.0.1".to_owned(),
-            peer: "pid 7".to_owned(),
-            path_mtu: 4096,
-        };
+        let path = Between::sample();
         let mut report = Report::new(path, 2);
         for (operation, faster) in [("send", 1.0), ("read", 3.0)] {
             for size in [8, 4096] {

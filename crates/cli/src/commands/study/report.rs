@@ -285,13 +285,7 @@ pub mod tests {
 
     /// Of all questions, with values that are easy to tell: no machine measured them.
     pub fn sample() -> Report {
-        let path = Between {
-            local: "127.0.0.1".to_owned(),
-            interface: "lo".to_owned(),
-            remote: "127.0.0.1".to_owned(),
-            peer: "pid 7".to_owned(),
-            path_mtu: 4096,
-        };
+        let path = Between::sample();
         let mut report = Report::new(path, "rnic0".to_owned(), 2, built_in());
         for question in questions::all() {
             let mut runs = no_runs(&question);

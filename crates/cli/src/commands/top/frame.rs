@@ -94,6 +94,16 @@ impl Latencies {
     }
 }
 
+/// What a path is called; `None`: there is none.
+pub fn path_name(path: Path) -> Option<&'static str> {
+    match path {
+        Path::Memory => Some("memory"),
+        Path::Host => Some("host"),
+        Path::Network => Some("network"),
+        _ => None,
+    }
+}
+
 /// A queue pair.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueuePair {
@@ -231,12 +241,7 @@ impl Frame {
                 qpn: qp.qpn,
                 service: qp.service,
                 state: format!("{:?}", qp.state).to_uppercase(),
-                path: match qp.path {
-                    Path::Memory => Some("memory"),
-                    Path::Host => Some("host"),
-                    Path::Network => Some("network"),
-                    _ => None,
-                },
+                path: path_name(qp.path),
                 local: qp.local,
                 peer: qp.peer,
                 peer_qpn: qp.peer_qpn,

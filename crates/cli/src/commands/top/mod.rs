@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rnic::monitor::{self, Look};
 
 use crate::platform::failure::{Failure, Result};
-use crate::text::time;
+use crate::text::{printable, time};
 use frame::Frame;
 
 #[derive(Debug, clap::Args)]
@@ -88,19 +88,10 @@ impl Looker {
 
 /// What a process calls itself.
 fn program(pid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name: String = name.trim_end().chars().map(printable).collect();
+    let name = rnic_sys::process::name(pid).unwrap_or_default();
     match name.is_empty() {
         true => "?".to_owned(),
-        false => name,
-    }
-}
-
-/// A process may call itself anything, also what a terminal takes for a command.
-fn printable(c: char) -> char {
-    match c.is_control() {
-        true => '?',
-        false => c,
+        false => printable(&name),
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::fmt::Write;
 
-use rnic::monitor::{Look, Path, QueuePairLook};
+use rnic::monitor::{Look, QueuePairLook};
+
+use super::frame::path_name;
 
 /// A metric of each queue pair.
 struct Metric {
@@ -121,12 +123,7 @@ fn escaped(text: &str) -> String {
 }
 
 fn labels(qp: &QueuePairLook, program: &dyn Fn(u32) -> String) -> String {
-    let path = match qp.path {
-        Path::Memory => "memory",
-        Path::Host => "host",
-        Path::Network => "network",
-        _ => "none",
-    };
+    let path = path_name(qp.path).unwrap_or("none");
     let mut labels = format!(
         "pid=\"{}\",program=\"{}\",qpn=\"{:#x}\",service=\"{}\",path=\"{path}\"",
         qp.pid,
@@ -182,7 +179,7 @@ pub fn text(look: &Look, program: &dyn Fn(u32) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rnic::monitor::Latency;
+    use rnic::monitor::{Latency, Path};
     use rnic::{Counters, QpState};
 
     use super::*;

@@ -137,10 +137,6 @@ fn times(latency: &Latencies) -> [String; 2] {
     [time(latency.p50_us), time(latency.p99_us)]
 }
 
-fn plural(n: usize, what: &str) -> String {
-    count(n as u64, what)
-}
-
 /// All processes.
 pub fn processes(frame: &Frame) -> Table {
     let rows = frame.processes.iter().map(|process| {
@@ -156,7 +152,7 @@ pub fn processes(frame: &Frame) -> Table {
         row
     });
     Table {
-        title: plural(frame.processes.len(), "process"),
+        title: count(frame.processes.len() as u64, "process"),
         columns: PROCESSES,
         rows: rows.collect(),
     }
@@ -190,7 +186,7 @@ pub fn queue_pairs(frame: &Frame) -> Table {
         row
     });
     Table {
-        title: plural(frame.queue_pairs.len(), "queue pair"),
+        title: count(frame.queue_pairs.len() as u64, "queue pair"),
         columns: QUEUE_PAIRS,
         rows: rows.collect(),
     }

@@ -163,16 +163,12 @@ impl Engine {
     /// the first.
     pub(crate) fn resources(&mut self, kind: Kind, from: u32) -> Page {
         let mut page = Page::default();
-        if kind == Kind::Carried {
-            self.tell_carried(from, &mut page);
-            return page;
-        }
         let first_range = self.common.first_range();
         let first = self.index == 0;
         match kind {
             Kind::Qp => page.extend(from, self.entries().map(|entry| qp(first_range, entry))),
             Kind::Counters => record::encode_counters(&mut page.bytes, &self.port_counters()),
-            Kind::Carried => {}
+            Kind::Carried => self.tell_carried(from, &mut page),
             _ if !first => {}
             Kind::Pd => {
                 let mut place = from as usize;

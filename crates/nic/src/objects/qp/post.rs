@@ -188,25 +188,6 @@ pub(super) fn gone(verb: &'static str) -> Error {
     )
 }
 
-/// An operation as the specification names it.
-fn name_of(op: &SendOp) -> &'static str {
-    match op {
-        SendOp::Send => "SEND",
-        SendOp::SendImm(_) => "SEND with immediate",
-        SendOp::SendInvalidate(_) => "SEND with invalidate",
-        SendOp::Write { .. } => "RDMA WRITE",
-        SendOp::WriteImm { .. } => "RDMA WRITE with immediate",
-        SendOp::Datagram { .. } => "SEND to an address handle",
-        SendOp::Read { .. } => "RDMA READ",
-        SendOp::CompareSwap { .. } => "compare-and-swap",
-        SendOp::AtomicWrite { .. } => "atomic write",
-        SendOp::FetchAdd { .. } => "fetch-and-add",
-        SendOp::Flush(_) => "FLUSH",
-        SendOp::BindWindow(_) => "bind of a memory window",
-        SendOp::LocalInvalidate(_) => "local invalidate",
-    }
-}
-
 /// Has the service this operation?
 fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
     use SendOp::*;
@@ -222,7 +203,10 @@ fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
     }
     Err(Error::invalid(
         "ibv_post_send",
-        format!("a queue pair of type {qp_type} has no {}", name_of(op)),
+        format!(
+            "a queue pair of type {qp_type} has no {}",
+            observe::request_name(op)
+        ),
     ))
 }
 

@@ -35,6 +35,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use super::folders;
+use crate::text::printable;
 use injected::Injected;
 use peers::PREFIX;
 pub use watch::Watch;
@@ -439,7 +440,7 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
         // What a service may lose is no failure of the program, but often its reason.
         None => {
             for sentence in drops::sentences(report) {
-                crate::remark!("rnic: {}", story::printable(&sentence));
+                crate::remark!("rnic: {}", printable(&sentence));
             }
         }
     }

@@ -5,15 +5,15 @@
 //! and of its lines only those count that concern a queue pair which failed here.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::record::{Attempt, Ends, Record};
 use super::{Process, Report};
+use crate::platform::files;
 
 /// How the names of the files begin.
 pub const PREFIX: &str = "report-";
@@ -41,14 +41,8 @@ struct Found {
 
 /// A plain file of this user's, opened without being led elsewhere or made to wait.
 fn open(path: PathBuf) -> Option<Found> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(&path)
-        .ok()?;
-    let meta = file.metadata().ok()?;
-    let ours = meta.is_file() && meta.uid() == rnic_sys::effective_uid();
-    ours.then(|| Found {
+    let (file, meta) = files::own(&path)?;
+    Some(Found {
         len: meta.len(),
         written: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH),
         ended: file.try_lock_shared().is_ok(),

@@ -1,5 +1,7 @@
 //! The closing words of a run, and phrases in them.
 
+use crate::text::printable;
+
 /// The closing words of a run.
 #[derive(Debug, Default)]
 pub struct Story {
@@ -42,15 +44,6 @@ impl std::fmt::Display for Story {
         }
         Ok(())
     }
-}
-
-/// Names come from other processes: what steers a terminal is left out.
-pub fn printable(text: &str) -> String {
-    let steers =
-        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars()
-        .map(|c| if steers(c) { '?' } else { c })
-        .collect()
 }
 
 pub fn seconds(ns: u64) -> String {

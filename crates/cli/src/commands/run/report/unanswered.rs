@@ -188,8 +188,8 @@ fn stopped_elsewhere<'a>(report: &'a Report, peer: &Peer<'_>) -> Option<(&'a str
     let process = report
         .all(|report| &report.processes)
         .find(|process| process.id == connected)?;
-    let comm = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;
-    let is_it = process.program.starts_with(comm.trim_end());
+    let name = rnic_sys::process::name(process.pid)?;
+    let is_it = process.program.starts_with(&name);
     (is_it && rnic_nic::is_stopped(process.pid)).then_some((&process.program, process.pid))
 }
 

@@ -9,12 +9,13 @@ mod timeline;
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use crate::platform::failure::{Failure, Result};
+use crate::platform::files;
 use crate::platform::replace::may_be_replaced;
 use event::Event;
 
@@ -117,15 +118,8 @@ impl Tracing {
 /// A plain file of this user's, up to a length; nothing of any other.
 fn read(path: &Path, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut options = OpenOptions::new();
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let Ok(file) = options.read(true).custom_flags(flags).open(path) else {
-        return bytes;
-    };
-    let ours = file
-        .metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.uid() == rnic_sys::effective_uid());
-    if ours {
+    if let Some((file, _)) = files::own(path) {
+        // What came before an error is what there is.
         let _ = file.take(most).read_to_end(&mut bytes);
     }
     bytes
