@@ -1,12 +1,12 @@
 //! What the engine still has to do, and when.
 //!
 //! The engine's work has many sources: queue pairs that have a turn, packets that wait in a batch,
-//! timers, messages of the connection manager. Four questions are asked of them: when the engine
-//! has to run again, the same while the application polls, whether anything is left to be sent, and
-//! whether a single turn is all there is. Each source stands here once, with the time at which it
+//! timers, messages of the connection manager. Five questions are asked of them: when the engine
+//! has to run again, the same while the application polls, whether a poll has to attend to any of
+//! them soon, whether anything is left to be sent, and whether a single turn is all there is. Each source stands here once, with the time at which it
 //! is due, and a question is a set of sources.
 
-use super::Engine;
+use super::{Engine, TICK_NS};
 
 /// Some of the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,11 @@ impl Sources {
         .and(Sources::COMPLETION_QUEUES)
         .and(Sources::CONNECTION_MANAGER)
         .and(Sources::PEERS)
+        .and(Sources::INCAST);
+    /// Of these, what only a whole round attends to, and may be due soon. ACKs count rounds.
+    const TIMED_BY_ROUNDS: Sources = Sources::LOCAL_PAUSE
+        .and(Sources::TIMERS)
+        .and(Sources::COMPLETION_QUEUES)
         .and(Sources::INCAST);
     /// The same while it does not: a program that polls has its batches done by that.
     const TIMED: Sources = Sources::TIMED_WHILE_POLLED.and(Sources::ONE_SIDED_BATCH);
@@ -131,6 +136,14 @@ impl Engine {
         self.first_due(Sources::TIMED_WHILE_POLLED)
     }
 
+    /// Something is due before the background thread looks after a program that polls. That program
+    /// attends to it: it may poll seldom, and then few quick polls last long.
+    #[inline]
+    pub(super) fn is_due_before_tick(&self, now: u64) -> bool {
+        self.first_due(Sources::TIMED_BY_ROUNDS)
+            .is_some_and(|at| at < now + TICK_NS)
+    }
+
     /// Something may leave, now or soon.
     #[inline]
     pub(crate) fn has_to_send(&self) -> bool {
@@ -158,4 +171,5 @@ const _: () = {
     assert!(beside & !Sources::BESIDE_TURNS.0 == 0);
     assert!(Sources::WAITS_TO_SEND.0 & !Sources::TIMED_WHILE_POLLED.0 == 0);
     assert!(Sources::TIMED_WHILE_POLLED.0 & !Sources::TIMED.0 == 0);
+    assert!(Sources::TIMED_BY_ROUNDS.0 & !Sources::TIMED_WHILE_POLLED.0 == 0);
 };

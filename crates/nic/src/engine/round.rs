@@ -142,6 +142,9 @@ impl Engine {
             self.dissolve_incast_groups(as_of);
             self.admit_from_incast_groups();
         }
+        if self.is_due_before_tick(now) {
+            self.quick_polls_left = 0;
+        }
         received
     }
 
