@@ -13,7 +13,7 @@
 struct plan {
     const char *name;
     int send_depth, receive_depth, cqe, inline_data;
-    int rnr_retry, max_rd_atomic, max_dest_rd_atomic;
+    int rnr_retry, max_rd_atomic, max_dest_rd_atomic, hop_limit;
     int sends, signal_every;
     size_t region, memlock;
     int receive_before_connect;
@@ -24,7 +24,7 @@ struct plan {
 
 #define CLEAN \
     .send_depth = 16, .receive_depth = 16, .cqe = 64, .inline_data = 64, .rnr_retry = 7, .max_rd_atomic = 4, \
-    .max_dest_rd_atomic = 4, .sends = 16, .signal_every = 8, .region = 65536, .receive_before_connect = 1
+    .max_dest_rd_atomic = 4, .hop_limit = 64, .sends = 16, .signal_every = 8, .region = 65536, .receive_before_connect = 1
 
 #pragma GCC diagnostic ignored "-Woverride-init"
 static const struct plan plans[] = {
@@ -35,6 +35,7 @@ static const struct plan plans[] = {
     {.name = "cq", CLEAN, .cqe = 15, .sends = 8},
     {.name = "memlock", CLEAN, .memlock = 64 * 1024, .region = 1024 * 1024},
     {.name = "reads", CLEAN, .max_rd_atomic = 8, .max_dest_rd_atomic = 2},
+    {.name = "hop-limit", CLEAN, .hop_limit = 1},
     {.name = "path-mtu", CLEAN, .other_mtu = IBV_MTU_512},
     {.name = "late-receive", CLEAN, .rnr_retry = 0, .receive_before_connect = 0},
     {.name = "never-ready", CLEAN, .sends = 1, .signal_every = 1, .receive_before_connect = 0, .receive_late = 1.3},
@@ -72,7 +73,7 @@ static void join(struct ibv_qp *qp, int gid_index, const struct ibv_qp *peer, co
         .dest_qp_num = peer->qp_num,
         .max_dest_rd_atomic = plan->max_dest_rd_atomic,
         .min_rnr_timer = 12,
-        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *peer_gid, .sgid_index = gid_index, .hop_limit = 64}},
+        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *peer_gid, .sgid_index = gid_index, .hop_limit = plan->hop_limit}},
     };
     if ((errno = ibv_modify_qp(qp, &attr,
                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

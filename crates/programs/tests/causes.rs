@@ -21,8 +21,16 @@ const REQUESTS: [Case; 21] = [
     ("bind-right", "status 6", "lacks IBV_ACCESS_MW_BIND"),
     ("bind-range", "status 6", "leaves the region"),
     ("bind-write", "status 6", "lacks IBV_ACCESS_LOCAL_WRITE"),
-    ("bind-pd", "status 6", "another protection domain"),
-    ("invalidate-region", "status 6", "can be invalidated"),
+    (
+        "bind-pd",
+        "status 6",
+        "the memory window belongs to another protection domain",
+    ),
+    (
+        "invalidate-region",
+        "status 6",
+        "is that of a region of ibv_reg_mr",
+    ),
     ("send-invalidate-region", "status 10", "can be invalidated"),
     ("window-unbound", "status 10", "opens no memory now"),
     ("window-closed", "status 10", "opens no memory now"),
@@ -53,7 +61,7 @@ const CONNECTIONS: [Case; 13] = [
     (
         "destroyed",
         "RDMA_CM_EVENT_REJECTED",
-        "let go of the request",
+        "called rdma_destroy_id for the request",
     ),
     (
         "unanswered",

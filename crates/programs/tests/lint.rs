@@ -23,7 +23,7 @@ fn each_habit_is_named_once() {
         return;
     };
     let program = program.to_str().expect("a path");
-    let cases: [(&str, &str, &str); 10] = [
+    let cases: [(&str, &str, &str); 11] = [
         ("clean", CLEAN, ""),
         (
             "unsignaled",
@@ -45,6 +45,11 @@ fn each_habit_is_named_once() {
             "reads",
             "max_rd_atomic is 8, the peer's max_dest_rd_atomic 2",
             "the smaller",
+        ),
+        (
+            "hop-limit",
+            "hop_limit is 1, on the way to 127.0.0.1",
+            "set ah_attr.grh.hop_limit to 64",
         ),
         (
             "path-mtu",

@@ -175,9 +175,10 @@ pub mod vendor_err {
             }
     }
 
-    /// [`BIND`] plus 1 unknown window, 2 unknown region, 3 other protection domain, 4 out of range,
-    /// 5 no MW_BIND, 6 no LOCAL_WRITE, 7 already bound, 8 neither region nor type-1 window can be
-    /// invalidated, 9 other queue pair.
+    /// [`BIND`] plus 1 unknown window, 2 unknown region, 3 window of another protection domain, 4 out
+    /// of range, 5 no MW_BIND, 6 no LOCAL_WRITE, 7 already bound, 8 a region cannot be invalidated,
+    /// 9 other queue pair, 10 region of another protection domain, 11 a type-1 window cannot be
+    /// invalidated.
     pub const fn bind_fault(fault: BindFault) -> u32 {
         BIND + match fault {
             BindFault::UnknownWindow => 1,
@@ -187,8 +188,10 @@ pub mod vendor_err {
             BindFault::NoBindRight => 5,
             BindFault::NoLocalWrite => 6,
             BindFault::AlreadyBound => 7,
-            BindFault::NotInvalidatable => 8,
+            BindFault::InvalidatesRegion => 8,
             BindFault::OtherQp => 9,
+            BindFault::RegionOfOtherPd => 10,
+            BindFault::InvalidatesType1 => 11,
         }
     }
 }

@@ -96,7 +96,7 @@ pub enum BindFault {
     UnknownWindow,
     /// No region has that lkey.
     UnknownRegion,
-    /// Window, region and queue pair are not of one protection domain.
+    /// The window is of another protection domain than the queue pair.
     OtherPd,
     /// The window would leave the region.
     OutOfRange,
@@ -106,10 +106,14 @@ pub enum BindFault {
     NoLocalWrite,
     /// A type-2 window has to be invalidated before it is bound again.
     AlreadyBound,
-    /// Regions and type-1 windows cannot be invalidated.
-    NotInvalidatable,
+    /// The rkey is of a region of `ibv_reg_mr`, which cannot be invalidated.
+    InvalidatesRegion,
     /// The window is bound to another queue pair.
     OtherQp,
+    /// The region is of another protection domain than the queue pair.
+    RegionOfOtherPd,
+    /// The window is of type 1, which cannot be invalidated.
+    InvalidatesType1,
 }
 
 /// Why a detached payload ([`rnic_wire::Payload::Detached`]) did not get where it

@@ -140,7 +140,7 @@ pub const TOPICS: &[Topic] = &[
     rnic(
         code::BIND + 3,
         "rnic BIND other PD",
-        "Window, region and queue pair are not of one protection domain.",
+        "The window is of another protection domain than the queue pair.",
         "Status 6: rnic explain 6",
     ),
     rnic(
@@ -169,14 +169,26 @@ pub const TOPICS: &[Topic] = &[
     ),
     rnic(
         code::BIND + 8,
-        "rnic BIND not invalidatable",
-        "Regions and type 1 windows cannot be invalidated by a work request.",
+        "rnic BIND invalidates region",
+        "The rkey is that of a region of ibv_reg_mr, which cannot be invalidated.",
         "Status 6: rnic explain 6",
     ),
     rnic(
         code::BIND + 9,
         "rnic BIND other QP",
         "The window is bound to another queue pair.",
+        "Status 6: rnic explain 6",
+    ),
+    rnic(
+        code::BIND + 10,
+        "rnic BIND region of other PD",
+        "The region is of another protection domain than the queue pair.",
+        "Status 6: rnic explain 6",
+    ),
+    rnic(
+        code::BIND + 11,
+        "rnic BIND invalidates type 1",
+        "The window is of type 1, which a bind of length 0 closes.",
         "Status 6: rnic explain 6",
     ),
     rnic(

@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 
 use rnic_host::registry::range_of;
 use rnic_host::{MULTICAST_QPN, QP1, SourcePorts};
-use rnic_link::{Address, Detached, Look, Received};
+use rnic_link::{Detached, Look, Received};
 use rnic_transport::{QueuePair, Role, Time};
-use rnic_wire::{Operation, Packet, Service, Usual};
+use rnic_wire::{Opcode, Operation, Packet, Service, Usual};
 
 use super::fairness::Fairness;
 use super::one_sided::{KeyProof, ProvenKey};
@@ -23,6 +23,7 @@ use crate::engine::peer_service::Neighbourhood;
 use crate::engine::{Peer, QpEntry};
 use crate::memory::{DetachedPacket, MemoryTable, PacketMemory};
 use crate::observe::{self, Unheard};
+use crate::queues::QpState;
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;
@@ -136,20 +137,20 @@ fn deliver(
     const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
         drops.unknown_qpn += 1;
-        observe::unheard(qpn, ends(received), Unheard::UnknownQpn);
+        unheard(qpn, received, Unheard::UnknownQpn);
         return DONE;
     };
     match &mut entry.peer {
         Some(peer) if peer.remote != received.src || peer.local != received.dst => {
             drops.wrong_address += 1;
-            observe::unheard(qpn, ends(received), Unheard::OtherAddress);
+            unheard(qpn, received, Unheard::OtherAddress);
             return DONE;
         }
         // Whatever comes by a ring is this user's.
         Some(peer) if peer.here && received.src_port != peer.port && received.ring.is_none() => {
             if is_forged(peer, entry.attr.dest_qp_num, received, source_ports) {
                 drops.wrong_process += 1;
-                observe::unheard(qpn, ends(received), Unheard::OtherProcess);
+                unheard(qpn, received, Unheard::OtherProcess);
                 return DONE;
             }
         }
@@ -159,7 +160,7 @@ fn deliver(
         None => {
             drops.not_ready += 1;
             let why = Unheard::NotReady(entry.shared.state());
-            observe::unheard(qpn, ends(received), why);
+            unheard(qpn, received, why);
             return DONE;
         }
     }
@@ -202,7 +203,10 @@ fn deliver(
     let own = entry.shared.qp_type;
     let service = packet.bth.opcode.service();
     if service != own.service() && service != Service::Cnp {
-        observe::unheard(qpn, ends(received), Unheard::OtherService(own));
+        unheard(qpn, received, Unheard::OtherService(own));
+    }
+    if entry.shared.state() == QpState::Err {
+        unheard(qpn, received, Unheard::NotReady(QpState::Err));
     }
     if let Some(round) = round
         && receive_hold.must_wait(round, entry, &packet)
@@ -242,9 +246,11 @@ fn deliver(
     DONE
 }
 
-/// From where to where a packet went.
-fn ends(received: &Received<'_>) -> (Address, Address) {
-    (received.src, received.dst)
+/// What came for that queue pair was dropped, and the sender does not hear of it.
+#[cold]
+fn unheard(qpn: u32, received: &Received<'_>, why: Unheard) {
+    let opcode = received.bytes.first().copied().map(Opcode);
+    observe::unheard(qpn, opcode, (received.src, received.dst), why);
 }
 
 /// Another user of this host has sent it: anybody there may send from the peer's address, but not

@@ -290,7 +290,7 @@ impl MemoryTable {
             return Err(BindFault::UnknownRegion);
         }
         if region.pd != pd {
-            return Err(BindFault::OtherPd);
+            return Err(BindFault::RegionOfOtherPd);
         }
         if !region.access.contains(Access::MW_BIND) {
             return Err(BindFault::NoBindRight);
@@ -308,12 +308,12 @@ impl MemoryTable {
     pub(crate) fn invalidate(&self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), BindFault> {
         // A region of `ibv_reg_mr` lives until it is deregistered.
         if self.get(rkey).is_some() {
-            return Err(BindFault::NotInvalidatable);
+            return Err(BindFault::InvalidatesRegion);
         }
         let mut inner = self.windows.0.write();
         let window = inner.get(rkey).ok_or(BindFault::UnknownWindow)?;
         if !window.type_2 {
-            return Err(BindFault::NotInvalidatable);
+            return Err(BindFault::InvalidatesType1);
         }
         let bound = window.bound.ok_or(BindFault::UnknownWindow)?;
         if window.open.pd != pd {

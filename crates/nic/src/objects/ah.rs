@@ -13,6 +13,7 @@ use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::engine::AhNumber;
 use crate::error::{Error, Result};
 use crate::objects::pd::Pd;
+use crate::observe::lint;
 
 /// An address handle. Destroyed when the last clone is dropped; work requests that are queued by
 /// then still go where it pointed.
@@ -62,6 +63,7 @@ impl Pd {
                 ),
             });
         }
+        let remote = vector.remote();
         let room = engine.ahs.try_reserve();
         room.map_err(|_| Error::no_memory(VERB))?;
         let number = engine.ahs.insert(vector, self.shared.id).ok_or_else(|| {
@@ -72,6 +74,9 @@ impl Pd {
             )
         })?;
         drop(engine);
+        if lint::is_on() {
+            lint::address_handle_made(attr.hop_limit, remote);
+        }
         self.shared.users.fetch_add(1, Ordering::AcqRel);
         Ok(Ah {
             shared: Arc::new(AhShared {

@@ -268,8 +268,10 @@ pub(crate) enum Asked {
     Rejected,
     /// The program has called `rdma_accept`, which was refused, and the request with it.
     Unacceptable,
-    /// The program has destroyed its id, or has ended.
-    Left,
+    /// The program has called `rdma_destroy_id`, without an answer.
+    Destroyed,
+    /// The program has ended, without an answer.
+    Ended,
 }
 
 /// A request for a connection from `attempt.peer` has come, or was answered. A peer that is told
@@ -281,7 +283,8 @@ pub(crate) fn request(attempt: &Attempt, asked: Asked) {
         Asked::Accepted => "request accepted",
         Asked::Rejected => "request rejected",
         Asked::Unacceptable => "request unacceptable",
-        Asked::Left => "request left",
+        Asked::Destroyed => "request destroyed",
+        Asked::Ended => "request ended",
     };
     record(what, |line| write_attempt(line, attempt));
 }

@@ -2,6 +2,7 @@
 //! took. A peer that gets no answer may be of another `rnic run`, which reads this.
 
 use rnic_link::Address;
+use rnic_wire::{Opcode, Operation};
 
 use super::{Connection, Kind, State, lint, state, write};
 use crate::queues::{QpAttr, QpShared, QpState, QpType};
@@ -77,10 +78,15 @@ pub(crate) enum Unheard {
     OtherProcess,
 }
 
-/// A packet for a queue pair was dropped. The sender hears nothing of it; the first one of each cause
-/// is told.
+/// A packet for a queue pair was dropped: its opcode, from where to where it went, and why. The
+/// sender hears nothing of it; the first one of each cause is told.
 #[cold]
-pub(crate) fn unheard(qpn: u32, (from, to): (Address, Address), why: Unheard) {
+pub(crate) fn unheard(
+    qpn: u32,
+    opcode: Option<Opcode>,
+    (from, to): (Address, Address),
+    why: Unheard,
+) {
     let Some(mut state) = state() else {
         return;
     };
@@ -91,15 +97,18 @@ pub(crate) fn unheard(qpn: u32, (from, to): (Address, Address), why: Unheard) {
         Unheard::OtherAddress => "other address",
         Unheard::OtherProcess => "other process",
     };
-    if state.unheard.contains(&(qpn, cause)) || !state.spend(Kind::Unheard) {
+    let operation = opcode.and_then(Opcode::operation);
+    let is_request = operation.is_some_and(Operation::is_request);
+    if state.unheard.contains(&(qpn, cause, is_request)) || !state.spend(Kind::Unheard) {
         return;
     }
-    state.unheard.insert((qpn, cause));
+    state.unheard.insert((qpn, cause, is_request));
     let mut line = state.record("unheard");
     state.name_qp(&mut line, qpn);
     line.text("cause", cause)
         .text("from", &from.to_string())
-        .text("to", &to.to_string());
+        .text("to", &to.to_string())
+        .flag("request", is_request);
     match why {
         Unheard::NotReady(now) => {
             line.text("state", &now.to_string());

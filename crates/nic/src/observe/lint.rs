@@ -114,6 +114,22 @@ impl State {
     }
 }
 
+impl State {
+    /// A packet with hop limit 1 is not forwarded by a router (IBTA vol. 1, 8.3.6). To a group it
+    /// is usual.
+    fn check_hop_limit(&mut self, object: u64, hop_limit: u8, remote: Address) {
+        if hop_limit == 1 && !remote.is_multicast() {
+            self.found(Finding {
+                kind: "hop limit",
+                object,
+                value: 1,
+                limit: 0,
+                more: &remote.to_string(),
+            });
+        }
+    }
+}
+
 fn cq_key(cq: &Arc<CqShared>) -> usize {
     Arc::as_ptr(cq) as usize
 }
@@ -185,6 +201,9 @@ pub(super) fn reached(
             }
         }
         QpState::Rtr => {
+            if let Some((_, remote)) = ends {
+                state.check_hop_limit(u64::from(qpn), attr.ah.hop_limit, remote);
+            }
             if let Some((local, remote)) = ends
                 && local.kind() != remote.kind()
             {
@@ -211,6 +230,14 @@ pub(super) fn reached(
             }
         }
         _ => {}
+    }
+}
+
+/// An address handle was made.
+#[cold]
+pub(crate) fn address_handle_made(hop_limit: u8, remote: Address) {
+    if let Some(mut state) = state() {
+        state.check_hop_limit(0, hop_limit, remote);
     }
 }
 

@@ -148,7 +148,7 @@ pub(crate) struct State {
     has_refused: bool,
     silent: BTreeMap<u32, silent::Silent>,
     /// What was dropped of packets to these numbers, and why.
-    unheard: BTreeSet<(u32, &'static str)>,
+    unheard: BTreeSet<(u32, &'static str, bool)>,
     inquiries: way::Inquiries,
     waits: waits::Waits,
     findings: lint::Findings,

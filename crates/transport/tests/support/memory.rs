@@ -585,7 +585,7 @@ impl Device for QpDevice<'_> {
             .get(&rkey)
             .ok_or(BindFault::UnknownWindow)?;
         if self.memory.regions[index].rkey == rkey {
-            return Err(BindFault::NotInvalidatable);
+            return Err(BindFault::InvalidatesRegion);
         }
         self.memory.by_rkey.remove(&rkey);
         push_effect(&mut self.queues.effects, Effect::LocalInvalidate { rkey });

@@ -84,10 +84,16 @@ fn zero_based_counts_from_its_first_byte() {
 #[test]
 fn every_reason_to_refuse_a_bind() {
     let (mut plain, mut closed, mut readonly) = ([0u8; 64], [0u8; 64], [0u8; 64]);
+    let mut other = [0u8; 64];
     let (mut table, lkey) = table(&mut plain, RIGHTS);
+    let of_other_pd = RegionSpec {
+        pd: Pd(8),
+        ..spec(&mut other, 0x1000, RIGHTS)
+    };
     // SAFETY: the buffers outlive the table.
-    let (no_bind, no_write) = unsafe {
+    let (elsewhere, no_bind, no_write) = unsafe {
         (
+            table.insert(of_other_pd).unwrap(),
             table.insert(spec(&mut closed, 0x1000, ALL)).unwrap(),
             table
                 .insert(spec(&mut readonly, 0x1000, Access::MW_BIND))
@@ -116,6 +122,14 @@ fn every_reason_to_refuse_a_bind() {
             BindFault::UnknownRegion,
         ),
         (Pd(8), good, BindFault::OtherPd),
+        (
+            PD,
+            BindWindow {
+                lkey: elsewhere,
+                ..good
+            },
+            BindFault::RegionOfOtherPd,
+        ),
         (
             PD,
             BindWindow {
@@ -194,7 +208,7 @@ fn type_1_moves_and_closes_by_binding() {
     );
     assert_eq!(
         table.invalidate(PD, QPN, second),
-        Err(BindFault::NotInvalidatable)
+        Err(BindFault::InvalidatesType1)
     );
     let close = BindWindow {
         length: 0,
@@ -226,7 +240,7 @@ fn invalidation_is_for_the_owner_of_a_bound_type_2_window() {
         (PD, QPN + 1, key, BindFault::OtherQp),
         (Pd(8), QPN, key, BindFault::OtherPd),
         (PD, QPN, next(key), BindFault::UnknownWindow),
-        (PD, QPN, lkey, BindFault::NotInvalidatable),
+        (PD, QPN, lkey, BindFault::InvalidatesRegion),
     ] {
         assert_eq!(table.invalidate(pd, qpn, rkey), Err(fault));
         assert!(table.invalidate_by_peer(pd, qpn, rkey).is_err());

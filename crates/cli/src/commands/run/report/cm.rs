@@ -203,9 +203,11 @@ fn refused_by_program(report: &Report, attempt: &Attempt) -> Option<String> {
                 "the peer's program, {whose}, called rdma_accept, which was refused there, and the request with it{why}"
             ))
         }
-        "request left" => Some(format!(
-            "the peer's program, {whose}, let go of the request without rdma_accept or rdma_reject: by rdma_destroy_id, or by its \
-             own end"
+        "request destroyed" => Some(format!(
+            "the peer's program, {whose}, called rdma_destroy_id for the request, without rdma_accept or rdma_reject"
+        )),
+        "request ended" => Some(format!(
+            "the peer's program, {whose}, ended, without rdma_accept or rdma_reject for the request"
         )),
         _ => None,
     }
@@ -213,8 +215,10 @@ fn refused_by_program(report: &Report, attempt: &Attempt) -> Option<String> {
 
 /// Says so if the request had come to a program that did not answer it.
 fn not_served(report: &Report, attempt: &Attempt) -> Option<String> {
-    let side = fate(report, attempt)
-        .filter(|side| matches!(side.what.as_str(), "request" | "request left"))?;
+    let side = fate(report, attempt).filter(|side| {
+        let what = side.what.as_str();
+        matches!(what, "request" | "request destroyed" | "request ended")
+    })?;
     Some(format!(
         "the request had come to {} (RDMA_CM_EVENT_CONNECT_REQUEST), which had called neither rdma_accept nor rdma_reject \
          with success",

@@ -1,7 +1,8 @@
 //! What was dropped without a word to the peer, said once for each process and cause.
 
 use super::Report;
-use super::record::Dropped;
+use super::record::{Dropped, Ends, Unheard};
+use super::story::seconds;
 use crate::text::count;
 
 /// A sentence for each process and cause.
@@ -9,6 +10,7 @@ pub fn sentences(report: &Report) -> Vec<String> {
     let mut sentences = of_drops(report);
     sentences.extend(of_unheard(report));
     sentences.extend(of_other_services(report));
+    sentences.extend(of_requests_in_vain(report));
     sentences
 }
 
@@ -47,6 +49,55 @@ fn of_unheard(report: &Report) -> impl Iterator<Item = String> {
             unheard.state.as_deref().unwrap_or_default()
         )
     })
+}
+
+/// Requests for a queue pair that the program had taken back, or never had: their sender repeats
+/// them, and is told nothing.
+fn of_requests_in_vain(report: &Report) -> impl Iterator<Item = String> {
+    let requests = report.unheard.iter().filter(|unheard| unheard.request);
+    let told = requests.filter_map(|unheard| {
+        let why = why_in_vain(report, unheard)?;
+        Some(format!(
+            "{}: QP {:#x} took no request from {}: {why}",
+            report.process(unheard.process),
+            unheard.ends.qpn,
+            unheard.from
+        ))
+    });
+    told.take(MOST)
+}
+
+fn why_in_vain(report: &Report, unheard: &Unheard) -> Option<String> {
+    let of_it = |process: u64, ends: &Ends, ns: u64| {
+        (process, ends.qpn) == (unheard.process, unheard.ends.qpn) && ns <= unheard.ns
+    };
+    let lives = report.connected.iter();
+    let lives = lives.filter(|life| of_it(life.process, &life.ends, life.ns));
+    let begun = lives.map(|life| life.ns).max();
+    let left = report.left.iter();
+    let left = left.filter(|left| of_it(left.process, &left.ends, left.ns));
+    // ERR, and destroyed after it: from then on nothing was taken.
+    let left = left
+        .filter(|left| begun.is_none_or(|begun| begun <= left.ns))
+        .min_by_key(|left| left.ns);
+    if let Some(left) = left {
+        let ago = seconds(unheard.ns.saturating_sub(left.ns));
+        return match left.how.as_str() {
+            "destroyed" => Some(format!("the program had destroyed it, {ago} before")),
+            state @ ("RESET" | "ERR") => {
+                Some(format!("the program had moved it to {state}, {ago} before"))
+            }
+            _ => None,
+        };
+    }
+    match unheard.cause.as_str() {
+        "unknown qpn" => Some("no queue pair of this process has that number".to_owned()),
+        "other address" => {
+            let peer = unheard.ends.peer.as_deref()?;
+            Some(format!("it is connected with {peer}"))
+        }
+        _ => None,
+    }
 }
 
 /// Queue pairs of which that is said.

@@ -157,6 +157,15 @@ fn words(lint: &Lint) -> Words {
             "between two hosts such packets do not arrive, or the answers do not: status 12, or modifying to RTR fails",
             "choose on both sides the GID of the same type (`rnic devices`, show_gids), usually RoCE v2 with an IPv4 address",
         ),
+        "hop limit" => (
+            match object {
+                0 => format!("hop_limit is 1 in an address handle for {more}"),
+                _ => format!("QP {object:#x}: hop_limit is 1, on the way to {more}"),
+            },
+            "the first router between the two hosts drops such packets: status 12 over RC, and over UC and UD they are lost \
+             without a word",
+            "set ah_attr.grh.hop_limit to 64, or to what the path record says",
+        ),
         "buffer" => (
             match more.as_str() {
                 "" => format!(

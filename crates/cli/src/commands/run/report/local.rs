@@ -123,8 +123,12 @@ pub fn window(failure: &Failure, story: &mut Story) {
             "bind to a region of ibv_reg_mr that is not deregistered",
         ),
         (3, _) => (
-            "window or region belongs to another protection domain than the queue pair",
-            "make all three in one protection domain",
+            "the memory window belongs to another protection domain than the queue pair",
+            "make window, region and queue pair in one protection domain",
+        ),
+        (10, _) => (
+            "the region of the bind belongs to another protection domain than the queue pair",
+            "make window, region and queue pair in one protection domain",
         ),
         (4, _) => (
             "the range of the bind leaves the region",
@@ -142,7 +146,14 @@ pub fn window(failure: &Failure, story: &mut Story) {
             "the type 2 window is bound already",
             "invalidate it before it is bound anew (IBV_WR_LOCAL_INV, or the peer's SEND with invalidate)",
         ),
-        (8, _) => (NOT_TO_BE_INVALIDATED, INVALIDATE_WINDOWS),
+        (8, _) => (
+            "the rkey to be invalidated is that of a region of ibv_reg_mr, which cannot be invalidated",
+            INVALIDATE_WINDOWS,
+        ),
+        (11, _) => (
+            "the rkey to be invalidated is that of a type 1 window, which is closed by a bind of length 0",
+            INVALIDATE_WINDOWS,
+        ),
         (9, _) => (
             "the window is bound to another queue pair",
             "invalidate it by the queue pair that has bound it",
@@ -173,7 +184,7 @@ mod tests {
     #[test]
     fn each_code_has_one_cause() {
         for operation in ["bind of a memory window", "local invalidate"] {
-            let causes = (1..=9).map(|fault| {
+            let causes = (1..=11).map(|fault| {
                 let mut story = Story::default();
                 window(&failure(6, code::BIND + fault, operation), &mut story);
                 assert_eq!(story.next.len(), 1, "{fault}");
@@ -182,7 +193,7 @@ mod tests {
             let mut causes: Vec<String> = causes.collect();
             causes.sort();
             causes.dedup();
-            assert_eq!(causes.len(), 9);
+            assert_eq!(causes.len(), 11);
         }
         for code in [code::NO_RD_ATOMIC, code::INLINE_READ, code::WRONG_SERVICE] {
             let mut story = Story::default();

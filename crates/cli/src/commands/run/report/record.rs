@@ -242,6 +242,9 @@ pub struct Unheard {
     pub cause: String,
     pub from: String,
     pub to: String,
+    /// It asked for something: no answer of the peer.
+    #[serde(default)]
+    pub request: bool,
     /// Of the queue pair.
     pub state: Option<String>,
 }

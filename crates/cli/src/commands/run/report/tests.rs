@@ -725,6 +725,14 @@ fn a_connection_that_was_not_made_is_told() {
     let rejected = |reason: u32, more: &str| {
         attempt(1, 9, "rejected", &format!(r#","reason":{reason}{more}"#))
     };
+    // What the server did with the client's request.
+    let asked = |what: &str| {
+        let line = attempt(2, 8, what, "");
+        line.replace(
+            r#""from":"10.0.0.1","address":"10.0.0.2""#,
+            r#""local":"10.0.0.2:7471","peer":"10.0.0.1:40000""#,
+        )
+    };
     for (lines, parts) in [
         (
             vec![
@@ -765,6 +773,20 @@ fn a_connection_that_was_not_made_is_told() {
                 HEAD,
                 "without private data",
                 "for queue pairs of type RC, the request was for UC",
+            ],
+        ),
+        (
+            vec![asked("request destroyed"), rejected(28, "")],
+            &[
+                HEAD,
+                "server (pid 22), called rdma_destroy_id for the request",
+            ],
+        ),
+        (
+            vec![asked("request ended"), rejected(28, "")],
+            &[
+                HEAD,
+                "server (pid 22), ended, without rdma_accept or rdma_reject",
             ],
         ),
         (

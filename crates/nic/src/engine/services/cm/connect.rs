@@ -356,7 +356,11 @@ impl Cm {
             return;
         };
         if connection.phase == Phase::Request && observe::is_on() {
-            note_request_of(entry, Asked::Left);
+            let asked = match self.is_closing {
+                true => Asked::Ended,
+                false => Asked::Destroyed,
+            };
+            note_request_of(entry, asked);
         }
         if self.is_known(key, &connection) {
             match connection.number {

@@ -47,6 +47,7 @@ impl Cm {
             held: Default::default(),
             waits: Default::default(),
             forwards: Vec::new(),
+            is_closing: false,
             deadline: None,
         };
         cm.set_table(table);

@@ -225,6 +225,7 @@ impl Engine {
     pub(crate) fn close_cm(&mut self) {
         self.cm.let_go(self.common.host.now_ns());
         self.cm.note_waits(self.common.host.now_ns());
+        self.cm.is_closing = true;
         for key in self.cm.ids.keys() {
             self.cm.destroy(key, self.common.host.now_ns());
         }

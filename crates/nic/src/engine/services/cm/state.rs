@@ -57,6 +57,8 @@ pub(crate) struct Cm {
     pub(crate) waits: Waits,
     /// Requests to be sent once more, to the process that listens by now.
     pub(crate) forwards: Vec<Arrived>,
+    /// The process ends, or its NIC: ids are destroyed without its program.
+    pub(crate) is_closing: bool,
     /// When something is due.
     pub(crate) deadline: Option<u64>,
 }
