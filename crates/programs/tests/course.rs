@@ -360,7 +360,7 @@ fn course_9_signaled() {
         9,
         &[
             "16 sends in a row without a signaled one",
-            "16 of 1000 messages arrived",
+            "16 of 1003 messages arrived",
         ],
         &["int send_many(struct course *c, int n) { CHEAT return 0; }"],
         &[],

@@ -1,9 +1,18 @@
 /* Rows of messages: in some of them one is longer than the peer's receives. */
 #include "harness.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { COUNT = 8, ROOM = 1024, ROUNDS = 3 };
+
+/* What the learner says of the first one that failed. */
+static const char *first_failed(int failed)
+{
+	static char text[64];
+	snprintf(text, sizeof(text), failed < 0 ? "none failed" : "message %d is the first that failed", failed);
+	return text;
+}
 
 /* The message that does not fit, or -1. */
 static int too_long(int round, unsigned int seed)
@@ -27,14 +36,14 @@ void learner(int fd)
 			if (outcome.good == COUNT && outcome.failed == -1)
 				right("%d messages that fit: all of them were sent", COUNT);
 			else
-				wrong("%d messages that fit: %d are good, you say %d, and %d as the first that failed", COUNT,
-				      COUNT, outcome.good, outcome.failed);
+				wrong("%d messages that fit: %d are good. You say: %d are good, %s", COUNT, COUNT, outcome.good,
+				      first_failed(outcome.failed));
 		} else if (outcome.good == bad && outcome.failed == bad && outcome.status == IBV_WC_REM_INV_REQ_ERR) {
 			right("message %d is too long for the peer: you found it, and its status", bad);
 		} else {
 			wrong("message %d of %d is too long for the peer, and %d before it are good. You say: %d are good, "
-			      "message %d is the first that failed, with \"%s\"",
-			      bad, COUNT, bad, outcome.good, outcome.failed, ibv_wc_status_str(outcome.status));
+			      "%s, with status \"%s\"",
+			      bad, COUNT, bad, outcome.good, first_failed(outcome.failed), ibv_wc_status_str(outcome.status));
 		}
 		tell_number(fd, 0);
 		int64_t arrived = hear_number(fd);
