@@ -59,7 +59,10 @@ impl Sides {
     /// The words of a report, in which both sides have the name of the program.
     fn name(self, program: &str, text: &str) -> String {
         let called = |pid: u32| format!("{program} (pid {pid})");
-        text.replace(&called(self.learner), "your program")
+        let beside = |pid: u32| format!("the peer, {},", called(pid));
+        text.replace(&beside(self.learner), "the peer, your program,")
+            .replace(&beside(self.peer), "the peer")
+            .replace(&called(self.learner), "your program")
             .replace(&called(self.peer), "the course's peer")
     }
 

@@ -7,11 +7,12 @@
 enum { COUNT = 8, ROOM = 1024, ROUNDS = 3 };
 
 /* What the learner says of the first one that failed. */
-static const char *first_failed(int failed)
+static const char *first_failed(struct outcome said)
 {
-	static char text[64];
-	snprintf(text, sizeof(text), failed < 0 ? "none failed" : "message %d is the first that failed", failed);
-	return text;
+	static char text[160];
+	snprintf(text, sizeof(text), "message %d is the first that failed, with status \"%s\"", said.failed,
+		 ibv_wc_status_str(said.status));
+	return said.failed < 0 ? "none failed" : text;
 }
 
 /* The message that does not fit, or -1. */
@@ -37,13 +38,12 @@ void learner(int fd)
 				right("%d messages that fit: all of them were sent", COUNT);
 			else
 				wrong("%d messages that fit: %d are good. You say: %d are good, %s", COUNT, COUNT, outcome.good,
-				      first_failed(outcome.failed));
+				      first_failed(outcome));
 		} else if (outcome.good == bad && outcome.failed == bad && outcome.status == IBV_WC_REM_INV_REQ_ERR) {
 			right("message %d is too long for the peer: you found it, and its status", bad);
 		} else {
-			wrong("message %d of %d is too long for the peer, and %d before it are good. You say: %d are good, "
-			      "%s, with status \"%s\"",
-			      bad, COUNT, bad, outcome.good, first_failed(outcome.failed), ibv_wc_status_str(outcome.status));
+			wrong("message %d of %d is too long for the peer, and %d before it are good. You say: %d are good, %s",
+			      bad, COUNT, bad, outcome.good, first_failed(outcome));
 		}
 		tell_number(fd, 0);
 		int64_t arrived = hear_number(fd);
