@@ -76,7 +76,7 @@ function sequence(packets) {
 
 $("lead").append(...linked("Two processes of this machine, each with a queue pair (QP) of the software NIC rnic0, connected as RC. "
   + "Everything below has just happened: the arrows are the packets that were sent, as RoCEv2, and every byte was checked. A word leads to its explanation."));
-$("marks").append(...linked("At each arrow: the time in seconds, the kind of the packet, its PSN, its bytes, and its number in the diagram of all packets below."));
+$("arrows").append(...linked("At each arrow: the time in seconds, the kind of the packet, its PSN, its bytes, and its number in the diagram of all packets below."));
 let first = 1;
 for (const operation of lesson.operations) {
   const section = html("section"), title = html("h2"), text = html("p");
