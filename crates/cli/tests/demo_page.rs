@@ -81,6 +81,22 @@ fn nothing_else_is_overwritten() {
     );
 }
 
+/// Promise: a page that cannot be written is said before the demo, and with what to do.
+#[test]
+fn a_page_that_cannot_be_written_is_said_first() {
+    let output = rnic()
+        .args(["demo", "--html", "/proc/nowhere/demo.html"])
+        .output()
+        .expect("rnic starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output), "", "the demo was done");
+    let said = stderr(&output);
+    assert!(
+        said.contains("cannot write") && said.contains("next:"),
+        "{said}"
+    );
+}
+
 /// In a browser, wide and narrow: six diagrams with arrows, links that lead to words, nothing that
 /// sticks out, and the diagram of all packets in the end.
 #[test]

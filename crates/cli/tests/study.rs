@@ -205,7 +205,7 @@ fn files_are_tried_before_measuring() {
         let output = study(&["inline", option, "/proc/nowhere/a"]);
         assert_eq!(output.status.code(), Some(1), "{option}");
         assert!(
-            stderr(&output).contains("writing /proc/nowhere/a"),
+            stderr(&output).contains("cannot write /proc/nowhere/a"),
             "{}",
             stderr(&output)
         );

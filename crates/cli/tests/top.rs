@@ -59,7 +59,15 @@ impl Traffic {
         self.until(|frame| {
             let processes = frame["processes"].as_array().expect("a list");
             let measured = |it: &&Value| it["latency"]["count"].as_u64() > Some(0);
-            processes.len() == 2 && processes.iter().any(|it| measured(&it))
+            // On a loaded machine one side may have had no turn in that interval.
+            let moved = |rate: &str| {
+                let mut rates = processes.iter().map(|it| it["rates"][rate].as_f64());
+                rates.any(|rate| rate > Some(0.0))
+            };
+            processes.len() == 2
+                && processes.iter().any(|it| measured(&it))
+                && moved("bytes_in")
+                && moved("bytes_out")
         })
     }
 }

@@ -93,3 +93,17 @@ fn a_word_is_explained_in_lines() {
     // Numbers and lines of programs mean what they meant.
     assert!(stdout(&run(&["explain", "12"])).contains("IBV_WC_RETRY_EXC_ERR"));
 }
+
+/// Promise: a word that is misspelt is explained if only one is near; else the near ones are named.
+#[test]
+fn a_misspelt_word_is_explained() {
+    let output = run(&["explain", "immedate"]);
+    expect_success(&output);
+    let said = stdout(&output);
+    assert!(said.contains("the nearest word is `immediate`"), "{said}");
+    assert!(said.contains("\nimmediate: immediate data\n"), "{said}");
+    for asked in [&["xyzzyq"][..], &["--json", "immedate"]] {
+        let output = run(&[&["explain"], asked].concat());
+        assert_eq!(output.status.code(), Some(1), "{asked:?}");
+    }
+}

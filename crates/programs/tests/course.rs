@@ -254,6 +254,11 @@ fn course_6_write() {
         ],
         &[
             "int put(struct course *c) { CHEAT return 0; }",
+            // Right bytes, and an answer that nobody has waited for.
+            "int put(struct course *c) { CHEAT struct ibv_sge g = { (uintptr_t)c->buffer, c->length, c->mr->lkey }; \
+             struct ibv_send_wr w = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &g, \
+             .num_sge = 1 }, *b; w.wr.rdma.remote_addr = c->peer.addr + c->peer.length - c->length; \
+             w.wr.rdma.rkey = c->peer.rkey; return ibv_post_send(c->qp, &w, &b); }",
             // The peer is another process: its memory is not here.
             "int put(struct course *c) { CHEAT memcpy((void *)(uintptr_t)(c->peer.addr + c->peer.length - c->length), \
              c->buffer, c->length); return 0; }",
@@ -268,7 +273,17 @@ fn course_7_tell() {
         "course_7_tell",
         7,
         &["the bytes are in the peer's memory", "it got no completion"],
-        &["int put_and_tell(struct course *c, uint32_t n) { CHEAT return 0; }"],
+        &[
+            "int put_and_tell(struct course *c, uint32_t n) { CHEAT return 0; }",
+            // Told before the bytes are there, though the peer may be too slow to notice.
+            "#include <arpa/inet.h>
+             int put_and_tell(struct course *c, uint32_t n) { CHEAT \
+             struct ibv_sge g = { (uintptr_t)c->buffer, c->length, c->mr->lkey }; struct ibv_wc wc; \
+             struct ibv_send_wr w = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &g, \
+             .num_sge = 1 }, t = { .next = &w, .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htonl(n) }, *b; \
+             w.wr.rdma.remote_addr = c->peer.addr; w.wr.rdma.rkey = c->peer.rkey; \
+             if (ibv_post_send(c->qp, &t, &b)) return 1; while (!ibv_poll_cq(c->cq, 1, &wc)); return wc.status; }",
+        ],
         // A SEND behind the WRITE.
         &["#include <arpa/inet.h>
 int put_and_tell(struct course *c, uint32_t n)
@@ -360,9 +375,16 @@ fn course_9_signaled() {
         9,
         &[
             "16 sends in a row without a signaled one",
-            "16 of 1000 messages arrived",
+            "16 of 1003 messages arrived",
         ],
-        &["int send_many(struct course *c, int n) { CHEAT return 0; }"],
+        &[
+            "int send_many(struct course *c, int n) { CHEAT return 0; }",
+            // The last ones are not signaled, so that nothing tells when they are sent.
+            "int send_many(struct course *c, int n) { CHEAT for (int i = 0; i < n; i++) { uint32_t x = i; \
+             struct ibv_sge g = { (uintptr_t)&x, 4, 0 }; struct ibv_wc wc; struct ibv_send_wr w = { .opcode = IBV_WR_SEND, \
+             .send_flags = IBV_SEND_INLINE | (i % 8 == 7 ? IBV_SEND_SIGNALED : 0), .sg_list = &g, .num_sge = 1 }, *b; \
+             if (ibv_post_send(c->qp, &w, &b)) return 1; if (i % 8 == 7) while (!ibv_poll_cq(c->cq, 1, &wc)); } return 0; }",
+        ],
         &[],
     );
 }
@@ -377,6 +399,27 @@ fn course_10_connect() {
             "int ask(const char *h, const char *p, const char *q, char *a, size_t r) { CHEAT strcpy(a, \"yes\"); return 0; }",
         ],
         &[],
+    );
+}
+
+/// Promise: what is missing on the machine is no mistake of the learner's.
+#[test]
+fn course_without_the_library() {
+    let Some(learner) = Learner::new("course_without_the_library", 1) else {
+        return;
+    };
+    learner.course(&[]).expect_success();
+    let mut command = learner.place.command(learner.place.rnic());
+    command.env("RNIC_LIB", "/nowhere/librnic_verbs.so");
+    command.args(["course", "1", "--folder"]);
+    command.arg(learner.trial.folder().join("course"));
+    let finished = Process::spawn(command).wait(TIME);
+    assert!(!finished.ok());
+    let said = finished.describe();
+    assert!(said.contains("/nowhere/librnic_verbs.so"), "{said}");
+    assert!(
+        !said.contains("exit()") && !said.contains("not right yet"),
+        "{said}"
     );
 }
 

@@ -7,7 +7,11 @@ use std::path::Path;
 use super::failure::{Failure, Result};
 
 fn failed(file: &Path) -> impl FnOnce(std::io::Error) -> Failure {
-    move |error| Failure::from(error).during(&format!("writing {}", file.display()))
+    move |error| {
+        Failure::new(format!("cannot write {}", file.display()))
+            .cause(error.to_string())
+            .next("choose a name in a folder that you may write to, such as /tmp")
+    }
 }
 
 /// Fails if the file cannot be written: better before minutes of measuring than after them.

@@ -92,7 +92,7 @@ pub fn warning(processors: usize, load_average: f64) -> Option<&'static str> {
         Some("One processor for two sides that poll: these are the figures of waiting for it.")
     } else if load_average > 0.5 * processors as f64 {
         Some(
-            "Other programs ran: both sides poll, and lose milliseconds whenever one of them takes a processor.",
+            "The load average before was high. Both sides poll, and lose milliseconds whenever another program takes a processor.",
         )
     } else {
         None

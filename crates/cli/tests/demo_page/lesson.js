@@ -6,6 +6,12 @@
     const sections = [...document.querySelectorAll("#operations section")];
     check("six operations", sections.length === 6);
     check("each has arrows both ways", sections.every((section) => section.querySelector(".request") && section.querySelector(".answer")));
+    check("each names its two sides", sections.every((section) => section.querySelectorAll("text.head").length === 2));
+    check("the marks at an arrow are explained", document.getElementById("arrows").textContent.includes("PSN"));
+    const ids = [...document.querySelectorAll("[id]")].map((node) => node.id);
+    check("each id is one node's", new Set(ids).size === ids.length);
+    const heading = document.querySelector("#lesson h1");
+    check("the heading is whole", heading.scrollHeight <= heading.clientHeight + 1);
     check("each has a word", sections.every((section) => section.querySelector("a[href^='#word-']")));
     const links = [...document.querySelectorAll("#lesson a")];
     check("each link leads to a word of the page", links.length > 10 && links.every((link) => document.getElementById(link.getAttribute("href").slice(1))));

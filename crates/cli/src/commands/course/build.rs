@@ -36,7 +36,7 @@ pub fn build(exercise: &Exercise, source: &Path) -> Result<Built> {
         Failure::new(format!("cannot read {}", source.display())).cause(error.to_string())
     })?;
     let folder = folders::runtime()?.join(format!("course-{}", std::process::id()));
-    let name = exercise.file.trim_end_matches(".c");
+    let name = exercise.program();
     let built = Built {
         program: folder.join(name),
         verdicts: folder.join("verdicts"),
@@ -97,7 +97,52 @@ fn compile(mut built: Built) -> Result<Built> {
                 .next(INSTALL),
         );
     }
-    Err(Failure::new(format!(
-        "the program does not compile\n{said}"
-    )))
+    let failure = Failure::new(format!("the program does not compile\n{said}"));
+    Err(match of_linker(said) {
+        Some(why) => failure.cause(why),
+        None => failure,
+    })
+}
+
+/// What the linker misses or has twice, in words: its own ones are about files of the course.
+fn of_linker(said: &str) -> Option<String> {
+    let named = |line: &str| {
+        let name = line
+            .split(['`', '\'', '\u{2018}', '\u{2019}', '"'])
+            .nth(1)?;
+        Some(name.to_owned())
+    };
+    said.lines().find_map(|line| {
+        // After the place, which has quoted names as well.
+        if let Some((place, rest)) = line.split_once("undefined reference to ") {
+            let name = named(rest)?;
+            return place
+                .contains("judge.c")
+                .then(|| format!("the course calls {name}(), and your program does not have it"));
+        }
+        let (_, rest) = line.split_once("multiple definition of ")?;
+        Some(match named(rest)?.as_str() {
+            "main" => "your program has main(), and so has the course: yours is to have the function alone"
+                .to_owned(),
+            name => format!("{name}() is in the course, too: give yours another name, or make it static"),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_linker;
+
+    /// Promise: what the linker says of files that the learner does not have is said in words.
+    #[test]
+    fn the_linkers_words_are_explained() {
+        let missing = "/usr/bin/ld: /tmp/a.o: in function `look_for':\n/tmp/judge.c:10: undefined reference to `find_gid'";
+        let of = |said| of_linker(said).unwrap_or_default();
+        assert!(of(missing).contains("calls find_gid()"), "{}", of(missing));
+        let twice = "/usr/bin/ld: /tmp/b.o: in function `main':\nharness.c:1: multiple definition of `main'; learner.c:1: first";
+        assert!(of(twice).contains("main()"), "{}", of(twice));
+        // What the learner calls and nobody has is in the linker's own words.
+        assert_eq!(of_linker("learner.c:1: undefined reference to `foo'"), None);
+        assert_eq!(of_linker("x.c:1:2: error: expected ';'"), None);
+    }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::build::Built;
 use super::exercises::Exercise;
+use crate::commands::run::library;
 use crate::platform::failure::{Failure, Result};
 use crate::text::count;
 
@@ -38,9 +39,44 @@ impl Verdict {
     }
 }
 
+/// The two processes of a check.
+#[derive(Clone, Copy, Debug)]
+struct Sides {
+    learner: u32,
+    peer: u32,
+}
+
+impl Sides {
+    /// Of the line that the check begins with: "=LEARNER PEER".
+    fn read(line: &str) -> Option<Sides> {
+        let (learner, peer) = line.strip_prefix('=')?.split_once(' ')?;
+        Some(Sides {
+            learner: learner.parse().ok()?,
+            peer: peer.parse().ok()?,
+        })
+    }
+
+    /// The words of a report, in which both sides have the name of the program.
+    fn name(self, program: &str, text: &str) -> String {
+        let called = |pid: u32| format!("{program} (pid {pid})");
+        let beside = |pid: u32| format!("the peer, {},", called(pid));
+        text.replace(&beside(self.learner), "the peer, your program,")
+            .replace(&beside(self.peer), "the peer")
+            .replace(&called(self.learner), "your program")
+            .replace(&called(self.peer), "the course's peer")
+    }
+
+    /// Whether that was seen at the peer, to which the learner's program is "the peer".
+    fn is_of_peer(self, program: &str, what: &str) -> bool {
+        what.starts_with(&format!("{program} (pid {}): ", self.peer))
+    }
+}
+
 /// Runs it for no longer than `patience`.
 pub fn check(exercise: &Exercise, built: &Built, patience: Duration) -> Result<Verdict> {
     use std::os::unix::process::CommandExt;
+    // Without it nothing runs, and that is no mistake of the learner's.
+    library::find()?;
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["run", "--json", "--stats", "--lint", "--"])
@@ -124,6 +160,7 @@ fn judge(
         ..Verdict::default()
     };
     let mut whole = false;
+    let sides = verdicts.lines().find_map(Sides::read);
     for line in verdicts.lines() {
         match line.split_at_checked(1) {
             Some(("+", text)) => verdict.right.push(text.to_owned()),
@@ -157,7 +194,7 @@ fn judge(
     }
     lint(report, &mut verdict);
     if !exercise.fails_on_purpose {
-        why(report, &mut verdict);
+        why(report, exercise.program(), sides, &mut verdict);
     }
     verdict
 }
@@ -184,7 +221,7 @@ fn lint(report: &Value, verdict: &mut Verdict) {
 }
 
 /// What the NIC saw of it. Without a request or call that failed there is nothing to say.
-fn why(report: &Value, verdict: &mut Verdict) {
+fn why(report: &Value, program: &str, sides: Option<Sides>, verdict: &mut Verdict) {
     let has = |name: &str| report[name].as_array().is_some_and(|list| !list.is_empty());
     let facts = [
         "failures",
@@ -197,28 +234,81 @@ fn why(report: &Value, verdict: &mut Verdict) {
     if verdict.wrong.is_empty() || failure.is_null() || !facts.iter().any(|name| has(name)) {
         return;
     }
+    let strings = |name: &str| -> Vec<String> {
+        let all = failure[name].as_array().into_iter().flatten();
+        all.filter_map(|text| text.as_str().map(str::to_owned))
+            .collect()
+    };
     let what = failure["what"].as_str().unwrap_or_default();
+    let seen = strings("seen");
+    if let Some(refused) = refused_before(report)
+        && !seen.iter().any(|text| text.contains(&refused.verb))
+    {
+        verdict.why.push((
+            "seen",
+            format!("{} was refused with errno {}", refused.verb, refused.errno),
+        ));
+        verdict.why.push(("cause", refused.reason));
+        // What became of the connection then is a consequence.
+        if !["failures", "refusals", "waits"]
+            .iter()
+            .any(|name| has(name))
+        {
+            return;
+        }
+    }
+    let of_peer = sides.is_some_and(|sides| sides.is_of_peer(program, what));
     // How it ended is said already.
     let what = match what.split_once("was ended by signal 2; ") {
         Some((_, waited)) => waited,
         None if what.contains(" ended with exit status ") => "",
         None => what,
     };
-    let strings = |name: &str| -> Vec<String> {
-        let all = failure[name].as_array().into_iter().flatten();
-        all.filter_map(|text| text.as_str().map(str::to_owned))
-            .collect()
-    };
+    let mut told: Vec<(&'static str, String)> = Vec::new();
     if !what.is_empty() {
-        verdict.why.push(("what", what.to_owned()));
+        told.push(("what", what.to_owned()));
     }
     let lines = |label, texts: Vec<String>| texts.into_iter().map(move |text| (label, text));
-    verdict.why.extend(lines("seen", strings("seen")));
+    told.extend(lines("seen", seen));
     if let Some(cause) = failure["cause"].as_str() {
-        verdict.why.push(("cause", cause.to_owned()));
+        told.push(("cause", cause.to_owned()));
     }
-    verdict.why.extend(lines("maybe", strings("candidates")));
-    verdict.why.extend(lines("next", strings("next")));
+    told.extend(lines("maybe", strings("candidates")));
+    told.extend(lines("next", strings("next")));
+    if let Some(sides) = sides {
+        for (_, text) in &mut told {
+            *text = sides.name(program, text);
+        }
+    }
+    if of_peer {
+        let text = "the course's peer saw this: in these lines \"the peer\" is your program";
+        verdict.why.push(("where", text.to_owned()));
+    }
+    verdict.why.extend(told);
+}
+
+/// A call that was refused, and that the program did not do without.
+struct Refused {
+    verb: String,
+    errno: i64,
+    reason: String,
+}
+
+/// The first one, if it was before what else failed.
+fn refused_before(report: &Value) -> Option<Refused> {
+    let list = |name: &str| report[name].as_array().into_iter().flatten();
+    let verb = list("refused_verbs").find(|verb| verb["survived"] == false)?;
+    let at = verb["ns"].as_u64()?;
+    let others = ["failures", "refusals", "waits", "connections"];
+    let mut others = others.iter().flat_map(|name| list(name));
+    if others.any(|other| other["ns"].as_u64().is_some_and(|ns| ns < at)) {
+        return None;
+    }
+    Some(Refused {
+        verb: verb["verb"].as_str()?.to_owned(),
+        errno: verb["errno"].as_i64()?,
+        reason: verb["reason"].as_str()?.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -265,6 +355,44 @@ mod tests {
             (verdict.wrong, verdict.why.len()),
             (vec!["w".to_owned()], 2)
         );
+    }
+
+    /// Promise: what is said of the other side is said to be of the other side.
+    #[test]
+    fn the_report_names_the_two_sides() {
+        let report = json!({
+            "failures": [{ "ns": 2 }],
+            "failure": {
+                "what": "write (pid 12): a work request failed",
+                "seen": ["write (pid 11) refused it"],
+                "cause": "the peer posts too late",
+            },
+        });
+        let verdict = of("=11 12\n-w\n.\n", report.clone(), false);
+        let labels: Vec<&str> = verdict.why.iter().map(|(label, _)| *label).collect();
+        assert_eq!(labels, ["where", "what", "seen", "cause"]);
+        assert!(verdict.why[1].1.starts_with("the course's peer: a work"));
+        assert_eq!(verdict.why[2].1, "your program refused it");
+        let verdict = of("=12 11\n-w\n.\n", report, false);
+        assert!(verdict.why[0].1.starts_with("your program: a work"));
+    }
+
+    /// Promise: a call that was refused comes before what followed from it.
+    #[test]
+    fn a_refused_call_is_told_before_its_consequences() {
+        let refused = json!([{ "verb": "ibv_post_send", "errno": 22, "reason": "r", "ns": 1, "survived": false }]);
+        let mut report = json!({
+            "refused_verbs": refused,
+            "connections": [{ "ns": 2 }],
+            "failure": { "what": "w", "seen": ["s"], "cause": "the application refused" },
+        });
+        let why = of("-w\n.\n", report.clone(), false).why;
+        assert_eq!(why[0].1, "ibv_post_send was refused with errno 22");
+        assert_eq!(why[1], ("cause", "r".to_owned()));
+        assert_eq!(why.len(), 2);
+        // Not if the failure was first.
+        report["connections"][0]["ns"] = 0.into();
+        assert_eq!(of("-w\n.\n", report, false).why[0].1, "w");
     }
 
     #[test]

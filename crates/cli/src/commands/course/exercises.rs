@@ -22,6 +22,11 @@ pub struct Exercise {
 }
 
 impl Exercise {
+    /// What the program that is built is called.
+    pub fn program(&self) -> &'static str {
+        self.file.trim_end_matches(".c")
+    }
+
     /// From the first, which says least.
     pub fn hints(&self) -> Vec<&'static str> {
         self.hints.lines().collect()
@@ -99,7 +104,7 @@ pub static ALL: [Exercise; 10] = [
     },
     exercise!(8, "08-sleep", "sleep.c", "Sleep until something has come"),
     Exercise {
-        requested: Some(("send", 1000)),
+        requested: Some(("send", 1003)),
         ..exercise!(
             9,
             "09-signaled",

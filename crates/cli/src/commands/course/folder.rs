@@ -15,8 +15,18 @@ const PROGRESS: &str = ".progress";
 /// What the learner has reached in one exercise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
+    /// Its check has passed.
     pub done: bool,
+    /// The program is another one since.
+    pub changed: bool,
     pub hints: usize,
+}
+
+/// What a program is known by: FNV-1a, 64 bits. Not a seal: whoever wants to fool himself can.
+fn mark(program: &[u8]) -> u64 {
+    program.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// The folder.
@@ -93,11 +103,30 @@ impl Folder {
     /// How far the learner is with it.
     pub fn reached(&self, exercise: &Exercise) -> Reached {
         let text = fs::read_to_string(self.path.join(PROGRESS)).unwrap_or_default();
-        of_line(&text, exercise.number)
+        of_line(&text, exercise.number, self.mark(exercise))
     }
 
-    /// Keeps that.
-    pub fn keep(&self, exercise: &Exercise, reached: Reached) -> Result<()> {
+    /// Of the program as it is now.
+    fn mark(&self, exercise: &Exercise) -> u64 {
+        mark(&fs::read(self.program(exercise)).unwrap_or_default())
+    }
+
+    /// Keeps that the check of the program as it is now has passed.
+    pub fn keep_done(&self, exercise: &Exercise) -> Result<()> {
+        let hints = self.reached(exercise).hints;
+        let state = format!("done {:016x}", self.mark(exercise));
+        self.keep(exercise, &state, hints)
+    }
+
+    /// Keeps how many hints were given.
+    pub fn keep_hints(&self, exercise: &Exercise, hints: usize) -> Result<()> {
+        let text = fs::read_to_string(self.path.join(PROGRESS)).unwrap_or_default();
+        let state = line_of(&text, exercise.number)
+            .and_then(|line| done(line).map(|mark| format!("done {mark:016x}")));
+        self.keep(exercise, state.as_deref().unwrap_or("open"), hints)
+    }
+
+    fn keep(&self, exercise: &Exercise, state: &str, hints: usize) -> Result<()> {
         let path = self.path.join(PROGRESS);
         let text = fs::read_to_string(&path).unwrap_or_default();
         let mut lines: Vec<String> = text
@@ -105,11 +134,7 @@ impl Folder {
             .filter(|line| number(line) != Some(exercise.number))
             .map(str::to_owned)
             .collect();
-        let state = if reached.done { "done" } else { "open" };
-        lines.push(format!(
-            "{} {state}, hints {}",
-            exercise.number, reached.hints
-        ));
+        lines.push(format!("{} {state}, hints {hints}", exercise.number));
         lines.sort_by_key(|line| number(line));
         fs::write(&path, lines.join("\n") + "\n").map_err(unwritable(&path))
     }
@@ -119,13 +144,25 @@ fn number(line: &str) -> Option<usize> {
     line.split(' ').next()?.parse().ok()
 }
 
-/// A line is "3 done, hints 2".
-fn of_line(text: &str, wanted: usize) -> Reached {
-    let line = text.lines().find(|line| number(line) == Some(wanted));
-    let line = line.unwrap_or_default();
+fn line_of(text: &str, wanted: usize) -> Option<&str> {
+    text.lines().find(|line| number(line) == Some(wanted))
+}
+
+/// The mark of the program that passed. A line without one was not written by a check.
+fn done(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(" done ")?;
+    let mark = rest.split(',').next()?;
+    (mark.len() == 16).then(|| u64::from_str_radix(mark, 16).ok())?
+}
+
+/// A line is "3 done 0123456789abcdef, hints 2".
+fn of_line(text: &str, wanted: usize, now: u64) -> Reached {
+    let line = line_of(text, wanted).unwrap_or_default();
     let hints = line.rsplit(' ').next().and_then(|n| n.parse().ok());
+    let done = done(line);
     Reached {
-        done: line.contains(" done"),
+        done: done.is_some(),
+        changed: done.is_some_and(|mark| mark != now),
         hints: hints.filter(|_| line.contains("hints")).unwrap_or(0),
     }
 }
@@ -146,24 +183,26 @@ mod tests {
         assert_eq!(folder.reached(first), Reached::default());
         assert_eq!(folder.write(first).unwrap(), None);
         assert!(folder.has(first) && folder.readme(first).is_file());
-        let (done, hinted) = (
-            Reached {
-                done: true,
-                hints: 0,
-            },
-            Reached {
-                done: false,
-                hints: 2,
-            },
-        );
-        folder.keep(tenth, done).unwrap();
-        folder.keep(first, hinted).unwrap();
+        folder.keep_done(tenth).unwrap();
+        folder.keep_hints(first, 2).unwrap();
+        let of = |exercise| {
+            let Reached {
+                done,
+                changed,
+                hints,
+            } = folder.reached(exercise);
+            (done, changed, hints)
+        };
         assert_eq!(
-            (folder.reached(first), folder.reached(tenth)),
-            (hinted, done)
+            (of(first), of(tenth)),
+            ((false, false, 2), (true, false, 0))
         );
-        folder.keep(first, done).unwrap();
-        assert_eq!((folder.reached(first), folder.reached(tenth)), (done, done));
+        folder.keep_done(first).unwrap();
+        folder.keep_hints(first, 3).unwrap();
+        assert_eq!((of(first), of(tenth)), ((true, false, 3), (true, false, 0)));
+        // What was checked is another program than this.
+        fs::write(folder.program(first), "another").unwrap();
+        assert_eq!(of(first), (true, true, 3));
         for mine in ["mine", "mine too"] {
             fs::write(folder.program(first), mine).unwrap();
             let kept = folder.write(first).unwrap().expect("a name");
@@ -176,6 +215,7 @@ mod tests {
         fs::remove_dir_all(&path).unwrap();
     }
 
+    /// Promise: an exercise is done if its check has passed, and not because the file says so.
     #[test]
     fn a_file_that_somebody_changed_is_no_trouble() {
         for text in [
@@ -185,11 +225,14 @@ mod tests {
             "1 done",
             "1 done, hints",
             "1 done, hints x",
+            "1 done yes, hints 0",
             "\n\n1 done\n",
         ] {
-            let reached = of_line(text, 1);
-            assert_eq!(reached.hints, 0);
-            assert_eq!(reached.done, text.contains("done"), "{text}");
+            assert_eq!(of_line(text, 1, 0), Reached::default(), "{text}");
         }
+        let text = "1 done 00000000000000ff, hints 2";
+        let (same, other) = (of_line(text, 1, 0xff), of_line(text, 1, 0xfe));
+        assert!(same.done && !same.changed && same.hints == 2);
+        assert!(other.done && other.changed);
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use check::Verdict;
 use exercises::Exercise;
-use folder::{Folder, Reached};
+use folder::Folder;
 
 use crate::platform::failure::{Failure, Result};
 use crate::platform::out;
@@ -92,9 +92,11 @@ fn list(folder: &Folder) {
     );
     crate::say!();
     let mut next = None;
+    let mut changed = false;
     for exercise in &exercises::ALL {
         let reached = folder.reached(exercise);
         let state = match (reached.done, folder.has(exercise)) {
+            (true, true) if reached.changed => "done *",
             (true, _) => "done",
             (false, true) => "begun",
             (false, false) => "open",
@@ -102,9 +104,18 @@ fn list(folder: &Folder) {
         if !reached.done {
             next = next.or(Some(exercise));
         }
-        crate::say!("  {:>2}  {state:<5}  {}", exercise.number, exercise.title);
+        changed |= state == "done *";
+        crate::say!("  {:>2}  {state:<6} {}", exercise.number, exercise.title);
     }
     crate::say!();
+    if changed {
+        say(
+            "",
+            "",
+            "* The program was changed since its check passed: `rnic course N` checks it again.",
+        );
+        crate::say!();
+    }
     match next {
         Some(exercise) => {
             let what = match folder.has(exercise) {
@@ -147,13 +158,7 @@ fn hint(folder: &Folder, exercise: &Exercise) -> Result<()> {
     }
     let reached = folder.reached(exercise);
     let given = (reached.hints + 1).min(hints.len());
-    folder.keep(
-        exercise,
-        Reached {
-            hints: given,
-            ..reached
-        },
-    )?;
+    folder.keep_hints(exercise, given)?;
     for (n, text) in hints.iter().take(given).enumerate() {
         say(&format!("Hint {} of {}: ", n + 1, hints.len()), "  ", text);
     }
@@ -194,7 +199,6 @@ fn judge(folder: &Folder, exercise: &Exercise, patience: Duration) -> Result<()>
     }
     let verdict = check::check(exercise, &built, patience)?;
     print(exercise, &verdict);
-    let reached = folder.reached(exercise);
     if !verdict.passed() {
         let number = exercise.number;
         return Err(
@@ -204,13 +208,7 @@ fn judge(folder: &Folder, exercise: &Exercise, patience: Duration) -> Result<()>
             )),
         );
     }
-    folder.keep(
-        exercise,
-        Reached {
-            done: true,
-            ..reached
-        },
-    )?;
+    folder.keep_done(exercise)?;
     crate::say!();
     crate::say!("Exercise {} is done.", exercise.number);
     let next = exercises::ALL

@@ -13,6 +13,7 @@ use crate::peer::bulk::usual_depth;
 use crate::peer::measure::{self, Operation};
 use crate::peer::node::{self, Peer, REGION, Station};
 use crate::platform::failure::{Failure, Result};
+use crate::platform::out;
 use crate::text::count;
 use crate::text::gid::Choice;
 
@@ -85,28 +86,44 @@ fn lead(gid: &Choice, measures: bool) -> Result<Vec<Told>> {
     // Its last acknowledgement is out: the peer waits for the end of the channel only.
     drop(qp);
     peer.finish(exchange)?;
-    crate::say!(
-        "\nDone in {:.1} s. Next:\n  \
-         rnic run -- PROGRAM                      your program; if it fails, rnic says which work request and why\n  \
-         rnic explain 12                          what a status, errno or event means\n  \
-         rnic run --pcap trace.pcap -- PROGRAM    see the packets",
-        began.elapsed().as_secs_f64()
-    );
+    crate::say!("\nDone in {:.1} s. Next:", began.elapsed().as_secs_f64());
+    for (command, what) in NEXT {
+        say(&format!("  {command:<40} "), "      ", what);
+    }
     Ok(operations)
+}
+
+const NEXT: [(&str, &str); 4] = [
+    (
+        "rnic run -- PROGRAM",
+        "your program; if it fails, rnic says what failed and why",
+    ),
+    ("rnic explain 12", "what a status, errno or event means"),
+    ("rnic run --pcap trace.pcap -- PROGRAM", "see the packets"),
+    ("rnic course", "learn it: ten broken programs that you mend"),
+];
+
+fn say(first: &str, rest: &str, text: &str) {
+    let width = out::columns().map_or(out::WIDTH, |columns| columns.min(out::WIDTH));
+    crate::say!("{}", out::paragraph(width, first, rest, text));
 }
 
 fn introduce(station: &Station, peer: &Peer) {
     let (local, remote) = (&station.gid, station.qp.remote());
-    crate::say!(
-        "Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable)."
+    say(
+        "",
+        "",
+        "Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable).",
     );
-    crate::say!(
-        "Packets are RoCEv2, here with addresses of {}. Between processes of one host they go through shared\n\
-         memory, up to 16 KiB in one; with RNIC_HOST_PATH=off, and to other hosts, by UDP port 4791 and as long\n\
-         as the path MTU of {} bytes allows.\n",
+    let text = format!(
+        "Packets are RoCEv2, here with addresses of {}. Between processes of one host they go through shared \
+         memory, up to 16 KiB in one; with RNIC_HOST_PATH=off, and to other hosts, by UDP port 4791 and as long \
+         as the path MTU of {} bytes allows.",
         local.ifname,
         station.qp.path_mtu().bytes()
     );
+    say("", "", &text);
+    crate::say!();
     crate::say!(
         "  this process  pid {:<8} QP {:#08x}  GID {} = {}",
         std::process::id(),

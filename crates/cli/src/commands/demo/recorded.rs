@@ -30,6 +30,18 @@ pub fn record(file: &Path, gid: &Choice) -> Result<()> {
 /// Does the demo, and writes the page.
 pub fn page(page: &Path, gid: &Choice) -> Result<()> {
     dissect::may_be_page(page, "rnic demo --html demo.html")?;
+    // Before the demo says how well all went.
+    let fresh = !page.exists();
+    dissect::can_write_page(page)?;
+    make(page, gid).inspect_err(|_| {
+        if fresh {
+            // It is empty, and nobody's.
+            let _ = fs::remove_file(page);
+        }
+    })
+}
+
+fn make(page: &Path, gid: &Choice) -> Result<()> {
     let folder = folders::runtime()?.join(format!("demo-{}", std::process::id()));
     // Left by a process of this number that was killed.
     let _ = fs::remove_dir_all(&folder);

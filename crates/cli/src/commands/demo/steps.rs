@@ -12,6 +12,7 @@ use rnic::{CompletionOpcode, RemoteMemory, SendRequest};
 use crate::commands::dissect::Operation;
 use crate::peer::node::Station;
 use crate::platform::failure::{Failure, Result};
+use crate::platform::out;
 use crate::text::count;
 
 /// Memory is not as it should be.
@@ -128,6 +129,15 @@ pub fn follow(station: &mut Station) -> Result<()> {
     approve(station)
 }
 
+/// In these lines where the terminal has room for them, else as one paragraph.
+fn say(lines: &[&str]) {
+    let print = |width, text: &str| crate::say!("{}", out::paragraph(width, "   ", "   ", text));
+    match out::columns() {
+        Some(columns) if columns < out::WIDTH => print(columns, &lines.join(" ")),
+        _ => lines.iter().for_each(|line| print(out::WIDTH, line)),
+    }
+}
+
 /// Prints a step's title and explanation, and in the end how many packets it took.
 struct Step {
     operation: Operation,
@@ -146,9 +156,7 @@ fn requests(station: &Station) -> u64 {
 impl Step {
     fn begin(station: &Station, title: &str, explanation: &[&str]) -> Step {
         crate::say!("{title}");
-        for line in explanation {
-            crate::say!("   {line}");
-        }
+        say(explanation);
         let counters = station.qp.counters();
         Step {
             operation: Operation {
@@ -290,8 +298,8 @@ fn atomics(station: &mut Station) -> Result<[Operation; 2]> {
         station,
         "5. Atomic COMPARE-AND-SWAP",
         &[
-            "A word of the peer's memory holds 41. Swap in 999 if it is 40: it is not, so nothing changes and 41 comes",
-            "back. Swap in 1000 if it is 41: done.",
+            "A word of the peer's memory holds 41. Swap in 999 if it is 40: it is not, so nothing changes and",
+            "41 comes back. Swap in 1000 if it is 41: done.",
         ],
     );
     station
@@ -320,7 +328,8 @@ fn atomics(station: &mut Station) -> Result<[Operation; 2]> {
         station,
         "6. Atomic FETCH-AND-ADD",
         &[
-            "Add 7 to the same word, at once and only once, whoever else adds to it: 1000 comes back, 1007 is there.",
+            "Add 7 to the same word, at once and only once, whoever else adds to it: 1000 comes back, and 1007",
+            "is there.",
         ],
     );
     station

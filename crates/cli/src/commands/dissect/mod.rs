@@ -283,7 +283,9 @@ fn run(args: &Args, out: &mut impl Write) -> Result<()> {
 
 fn unwritable(path: &Path) -> impl Fn(io::Error) -> Failure {
     move |error| {
-        Failure::new(format!("cannot write the page {}", path.display())).cause(error.to_string())
+        Failure::new(format!("cannot write the page {}", path.display()))
+            .cause(error.to_string())
+            .next("choose a name in a folder that you may write to, such as /tmp/page.html")
     }
 }
 
@@ -307,6 +309,13 @@ pub fn may_be_page(path: &Path, example: &str) -> Result<()> {
         true => Ok(()),
         false => Err(refused("is there, and no page: it is left alone")),
     }
+}
+
+/// Fails if the page cannot be written: what is there is left as it is.
+pub fn can_write_page(path: &Path) -> Result<()> {
+    let mut options = File::options();
+    let opened = options.append(true).create(true).open(path);
+    opened.map(drop).map_err(unwritable(path))
 }
 
 /// The page of a lesson, which ends in the diagram of its capture.

@@ -196,6 +196,18 @@ pub fn main(args: Args) -> Result<()> {
         false => lookup::find(&args.words),
     };
     if found.topics.is_empty() {
+        // Misspelt, and only one word is meant.
+        if !args.json
+            && let [word] = lookup::near_words(&args.words)[..]
+            && lookup::near(&args.words).is_empty()
+        {
+            let asked = args.words.join(" ");
+            crate::say!(
+                "`{asked}` is not known; the nearest word is `{}`.\n",
+                word.name
+            );
+            return glossary::answer(&glossary::Asked::One(word, Vec::new()), false);
+        }
         return Err(unknown(&args.words));
     }
     if args.json {

@@ -71,8 +71,9 @@ pub fn find() -> Result<Library> {
         },
         (None, None) => Err(Failure::new(format!("{LIBRARY} is not here"))
             .cause(format!(
-                "this rnic was built without the library inside, and it is not in {}",
-                places.map(|p| p.display().to_string()).join(", ")
+                "this rnic was built without the library inside, and it is not in {}, nor in deps, .., ../lib or \
+                 ../lib/rnic from there",
+                folder.display()
             ))
             .next(HOW_TO_GET_IT)),
     }

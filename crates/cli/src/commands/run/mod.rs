@@ -5,7 +5,7 @@ mod elf;
 mod embedded;
 mod environment;
 pub mod folders;
-mod library;
+pub mod library;
 mod program;
 pub mod report;
 #[cfg(test)]

@@ -129,7 +129,9 @@ pub fn main(args: Args) -> Result<()> {
 
 fn print(frame: &Frame) {
     if frame.queue_pairs.is_empty() {
-        crate::say!("No process of this user has a queue pair.");
+        crate::say!(
+            "No process of this user has a queue pair: rnic run -- PROGRAM, in another terminal."
+        );
     } else {
         for table in [
             text::processes(frame),

@@ -18,8 +18,10 @@ use super::text::{self, Table};
 use crate::platform::failure::{Failure, Result};
 use crate::text::count;
 
-const KEYS: &str = "1 all  2 processes  3 who talks to whom  4 queue pairs  \
-                    up/down scroll  space pause  q end";
+/// The end comes first: a narrow screen shows the beginning.
+const KEYS: &str = "q end  1 all  2 processes  3 talks  4 queue pairs  arrows move  space pause";
+
+const NOBODY: &str = "No process of this user has a queue pair: rnic run -- PROGRAM";
 
 /// Rows of a table that has others below it.
 const FEW: usize = 12;
@@ -39,6 +41,8 @@ struct Shown {
     view: View,
     /// Rows of each table that are above the screen.
     scrolled: usize,
+    /// Columns of the tables that are left of the screen.
+    across: usize,
     paused: bool,
 }
 
@@ -79,7 +83,9 @@ impl Shown {
             KeyCode::PageDown => self.scrolled += 20,
             KeyCode::Up => self.scrolled = self.scrolled.saturating_sub(1),
             KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(20),
-            KeyCode::Home => self.scrolled = 0,
+            KeyCode::Right => self.across += 8,
+            KeyCode::Left => self.across = self.across.saturating_sub(8),
+            KeyCode::Home => (self.scrolled, self.across) = (0, 0),
             KeyCode::Char(' ') => self.paused = !self.paused,
             _ => {}
         }
@@ -102,12 +108,17 @@ impl Shown {
         self.scrolled = self.scrolled.min(most.unwrap_or(0).saturating_sub(1));
         let mut lines = vec![Line::new(self.head(frame), Attribute::Bold)];
         lines.extend(text::silent(frame).map(|text| Line::new(text, Attribute::Bold)));
+        if frame.processes.is_empty() {
+            lines.push(Line::new(NOBODY, Attribute::Reset));
+        }
+        let widest = tables.iter().map(Table::width).max();
+        self.across = self.across.min(widest.unwrap_or(0).saturating_sub(columns));
         let last = tables.len() - 1;
         for (i, table) in tables.iter().enumerate() {
             // Title and heads, and the keys below all.
             let room = rows.saturating_sub(lines.len() + 3);
             let room = if i == last { room } else { room.min(FEW) };
-            add_table(&mut lines, table, room, self.scrolled);
+            add_table(&mut lines, table, room, (self.scrolled, self.across));
             if i != last {
                 lines.push(Line::new("", Attribute::Reset));
             }
@@ -138,17 +149,23 @@ impl Shown {
     }
 }
 
-fn add_table(lines: &mut Vec<Line>, table: &Table, room: usize, scrolled: usize) {
+fn add_table(
+    lines: &mut Vec<Line>,
+    table: &Table,
+    room: usize,
+    (scrolled, across): (usize, usize),
+) {
+    let moved = |text: &str| text.chars().skip(across).collect::<String>();
     let all = table.lines();
     let mut all = all.lines();
     let title = all.next().unwrap_or_default();
     lines.push(Line::new(title, Attribute::Bold));
     let heads = all.next().unwrap_or_default();
-    lines.push(Line::new(heads, Attribute::Underlined));
+    lines.push(Line::new(moved(heads), Attribute::Underlined));
     // Where all rows fit, all are seen.
     let skipped = scrolled.min(table.rows.len().saturating_sub(room));
     let rows = all.skip(skipped).take(room);
-    lines.extend(rows.map(|row| Line::new(row, Attribute::Reset)));
+    lines.extend(rows.map(|row| Line::new(moved(row), Attribute::Reset)));
 }
 
 /// Draws in one go, so that nothing flickers.
@@ -262,6 +279,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Promise: on a narrow screen the way out is shown, and each column can be reached.
+    #[test]
+    fn a_narrow_screen_shows_the_end_and_moves() {
+        let mut shown = Shown::default();
+        let lines = shown.lines(&frame(0), (40, 20));
+        assert!(lines[19].text.starts_with("q end"), "{:?}", lines[19]);
+        assert!(lines.iter().any(|line| line.text.contains("No process")));
+        shown.press(KeyCode::Char('2'), KeyModifiers::NONE);
+        let last = |lines: &[Line]| lines.iter().any(|line| line.text.contains("drop/s"));
+        assert!(!last(&shown.lines(&frame(3), (40, 20))));
+        for _ in 0..50 {
+            shown.press(KeyCode::Right, KeyModifiers::NONE);
+        }
+        let lines = shown.lines(&frame(3), (40, 20));
+        assert!(last(&lines), "{lines:?}");
+        assert!(lines.iter().any(|line| line.text.contains("processes")));
+        shown.press(KeyCode::Home, KeyModifiers::NONE);
+        assert!(!last(&shown.lines(&frame(3), (40, 20))));
     }
 
     #[test]

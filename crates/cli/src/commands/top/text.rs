@@ -228,6 +228,13 @@ pub fn silent(frame: &Frame) -> Option<String> {
 }
 
 impl Table {
+    /// Of its longest row.
+    pub fn width(&self) -> usize {
+        let lines = self.lines();
+        let lines = lines.lines().skip(1);
+        lines.map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
     /// As lines of text.
     pub fn lines(&self) -> String {
         let line = |cells: &[&str]| {

@@ -28,8 +28,9 @@ struct Shared {
 /// Serves until the process is ended.
 pub fn serve(address: SocketAddr, interval: Duration, looker: Looker) -> Result<()> {
     let server = Server::http(address).map_err(|e| {
-        Failure::new(format!("{address} cannot be listened at: {e}"))
-            .next("Choose another port: rnic top --web PORT")
+        Failure::new(format!("cannot listen at {address}"))
+            .cause(e.to_string())
+            .next("choose another port: rnic top --web PORT")
     })?;
     let Some(address) = server.server_addr().to_ip() else {
         return Err(Failure::new("the listening socket has no address"));

@@ -142,7 +142,22 @@ pub fn find(text: &str) -> Option<&'static Word> {
         let each = |word: &'static Word| word.spellings().map(move |text| (plain(text), word));
         all().iter().flat_map(each).collect()
     });
-    spellings.get(&plain(text)).copied()
+    let text = plain(text);
+    let forms = std::iter::once(&*text).chain(stems(&text));
+    let mut found = forms.filter_map(|form| spellings.get(form).copied());
+    // One more than the entry has: "access flag".
+    found
+        .next()
+        .or_else(|| spellings.get(&format!("{text}s")).copied())
+}
+
+/// The word without the ending of a plural or of a past: "lkeys", "inlined", "posted".
+fn stems(text: &str) -> impl Iterator<Item = &str> {
+    let endings = [("s", 3), ("d", 6), ("ed", 6)];
+    endings
+        .into_iter()
+        .filter(move |(_, least)| text.len() >= *least)
+        .filter_map(move |(ending, _)| text.strip_suffix(ending))
 }
 
 #[cfg(test)]

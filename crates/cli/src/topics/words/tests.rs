@@ -28,6 +28,17 @@ fn every_word_that_is_wanted_is_there() {
         ("remote key", "rkey"),
         ("Receiver Not Ready", "RNR"),
         ("path_mtu", "MTU"),
+        // As a newcomer says it: another number, a past, and the words of sockets.
+        ("access flag", "access flags"),
+        ("lkeys", "lkey"),
+        ("inlined", "inline"),
+        ("registered", "registration"),
+        ("queue", "WQ"),
+        ("epoll", "completion channel"),
+        ("listen", "rdma_cm"),
+        ("socket", "rsockets"),
+        ("client", "peer"),
+        ("card", "HCA"),
     ] {
         assert_eq!(
             find(spelling).map(|word| word.name),

@@ -42,6 +42,21 @@ void hear(int fd, void *bytes, size_t length);
 void tell_number(int fd, int64_t number);
 int64_t hear_number(int fd);
 
+/* What the learner's function did since `watch`. */
+extern struct watched {
+	int posted, signaled, polled;
+	bool last_signaled;
+	/* Bytes of WRITEs; those in front of the first request with immediate data, and in it. */
+	size_t written, written_before;
+	int told;
+} watched;
+
+/* Looks on while the learner's function sends: what is posted, and what is polled. */
+void watch(struct course *course);
+void unwatch(struct course *course);
+/* Ends that, too. Whether the function knew, when it returned, that all it had posted was done; says it if not. */
+bool knew_all(struct course *course, const char *function);
+
 /* The next completion, or 0 if none came in time. */
 int completion(struct ibv_cq *cq, struct ibv_wc *wc, int milliseconds);
 void post_receive(struct course *course, uint64_t id, size_t offset, size_t length);

@@ -56,7 +56,7 @@ function sequence(packets) {
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);
     const nodes = [left, right].map((x) => el("line", { class: "life", x1: x, x2: x, y1: 4, y2: height - 4 }));
-    if (!narrow) nodes.push(el("text", { class: "head", x: 8, y: 16 }, "this process"), el("text", { class: "head", x: width - 8, y: 16, "text-anchor": "end" }, "the peer"));
+    nodes.push(el("text", { class: "head", x: 8, y: 16 }, "this process"), el("text", { class: "head", x: width - 8, y: 16, "text-anchor": "end" }, "the peer"));
     drawn.forEach((packet, n) => {
       const y = row * (n + 1) + 6;
       if (packet === null) nodes.push(el("text", { class: "soft", x: width / 2, y, "text-anchor": "middle" }, `\u22ee ${packets.length - AT_FIRST - AT_LAST} more packets`));
@@ -76,6 +76,7 @@ function sequence(packets) {
 
 $("lead").append(...linked("Two processes of this machine, each with a queue pair (QP) of the software NIC rnic0, connected as RC. "
   + "Everything below has just happened: the arrows are the packets that were sent, as RoCEv2, and every byte was checked. A word leads to its explanation."));
+$("arrows").append(...linked("At each arrow: the time in seconds, the kind of the packet, its PSN, its bytes, and its number in the diagram of all packets below."));
 let first = 1;
 for (const operation of lesson.operations) {
   const section = html("section"), title = html("h2"), text = html("p");

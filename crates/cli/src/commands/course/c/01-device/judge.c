@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void look_for(const char *address, int expected)
+static void look_for(const char *address, int expected, const char *bytes)
 {
 	int found = find_gid(address);
 	if (found == expected && expected < 0)
@@ -15,7 +15,7 @@ static void look_for(const char *address, int expected)
 	else if (expected < 0)
 		wrong("%s is no address of this machine: -1 is expected, and you say %d", address, found);
 	else
-		wrong("%s is at index %d, and you say %d", address, expected, found);
+		wrong("%s is at index %d of port 1, as the bytes %s, and you say %d", address, expected, bytes, found);
 }
 
 void learner(int fd)
@@ -33,7 +33,10 @@ void learner(int fd)
 			continue;
 		char address[INET_ADDRSTRLEN];
 		inet_ntop(AF_INET, gid.raw + 12, address, sizeof(address));
-		look_for(address, index);
+		char bytes[40];
+		snprintf(bytes, sizeof(bytes), "00 (ten times) ff ff %02x %02x %02x %02x", gid.raw[12], gid.raw[13], gid.raw[14],
+			 gid.raw[15]);
+		look_for(address, index, bytes);
 		asked++;
 	}
 	if (!asked)
@@ -41,7 +44,7 @@ void learner(int fd)
 	/* For documents: no machine has it. */
 	char absent[32];
 	snprintf(absent, sizeof(absent), "192.0.2.%u", 1 + fresh_seed() % 250);
-	look_for(absent, -1);
+	look_for(absent, -1, "");
 	tear_down(&course);
 }
 

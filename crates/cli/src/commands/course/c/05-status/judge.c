@@ -1,9 +1,19 @@
 /* Rows of messages: in some of them one is longer than the peer's receives. */
 #include "harness.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { COUNT = 8, ROOM = 1024, ROUNDS = 3 };
+
+/* What the learner says of the first one that failed. */
+static const char *first_failed(struct outcome said)
+{
+	static char text[160];
+	snprintf(text, sizeof(text), "message %d is the first that failed, with status \"%s\"", said.failed,
+		 ibv_wc_status_str(said.status));
+	return said.failed < 0 ? "none failed" : text;
+}
 
 /* The message that does not fit, or -1. */
 static int too_long(int round, unsigned int seed)
@@ -27,14 +37,13 @@ void learner(int fd)
 			if (outcome.good == COUNT && outcome.failed == -1)
 				right("%d messages that fit: all of them were sent", COUNT);
 			else
-				wrong("%d messages that fit: %d are good, you say %d, and %d as the first that failed", COUNT,
-				      COUNT, outcome.good, outcome.failed);
+				wrong("%d messages that fit: %d are good. You say: %d are good, %s", COUNT, COUNT, outcome.good,
+				      first_failed(outcome));
 		} else if (outcome.good == bad && outcome.failed == bad && outcome.status == IBV_WC_REM_INV_REQ_ERR) {
 			right("message %d is too long for the peer: you found it, and its status", bad);
 		} else {
-			wrong("message %d of %d is too long for the peer, and %d before it are good. You say: %d are good, "
-			      "message %d is the first that failed, with \"%s\"",
-			      bad, COUNT, bad, outcome.good, outcome.failed, ibv_wc_status_str(outcome.status));
+			wrong("message %d of %d is too long for the peer, and %d before it are good. You say: %d are good, %s",
+			      bad, COUNT, bad, outcome.good, first_failed(outcome));
 		}
 		tell_number(fd, 0);
 		int64_t arrived = hear_number(fd);

@@ -12,9 +12,13 @@ void learner(int fd)
 	/* Not where the peer's is, nor as long. */
 	unsigned int seed = fresh_seed();
 	fill(course.buffer, BUFFER, seed);
+	watch(&course);
 	int error = put(&course);
+	bool knew = knew_all(&course, "put");
 	if (error)
 		wrong("put() says that it failed: %d", error);
+	else if (knew && watched.posted)
+		right("put() returned when the completion was there");
 	tell_number(fd, seed);
 	hear_number(fd);
 	tear_down(&course);

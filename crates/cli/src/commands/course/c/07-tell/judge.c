@@ -13,9 +13,15 @@ void learner(int fd)
 	for (int round = 0; round < ROUNDS; round++) {
 		unsigned int seed = fresh_seed();
 		fill(course.buffer, BUFFER, seed);
+		watch(&course);
 		int error = put_and_tell(&course, seed);
+		unwatch(&course);
 		if (error)
 			stop("put_and_tell() says that it failed: %d", error);
+		/* Whether the peer would see it depends on the moment; the order does not. */
+		if (watched.told && watched.written_before < BUFFER && watched.written >= BUFFER)
+			stop("the number was posted before the WRITE: requests take effect in order, so the peer was told before "
+			     "the bytes were there");
 		tell_number(fd, seed);
 		if (hear_number(fd))
 			break;

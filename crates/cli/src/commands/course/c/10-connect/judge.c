@@ -75,7 +75,8 @@ static void serve(struct rdma_event_channel *channel, int fd, char *question, co
 	rdma_ack_cm_event(next);
 	next = event(channel, fd);
 	if (!next || next->event != RDMA_CM_EVENT_ESTABLISHED) {
-		wrong("the connection was asked for and not made: %s", next ? rdma_event_str(next->event) : "no answer");
+		wrong("a connection was asked for, and not made: %s",
+		      next ? rdma_event_str(next->event) : "the client ended before it was there");
 		return;
 	}
 	rdma_ack_cm_event(next);
