@@ -113,8 +113,11 @@ pub fn operation() -> Question {
         .into(),
         why: "A WRITE is a one-way trip and a READ a round trip: its request goes there and its data \
               comes back. Long messages take so long by themselves that the trip matters less.",
-        note: "Between processes of one host the bytes are copied through shared memory. What grows \
-               with the size is the speed of a copy, and not that of PCIe and a link.",
+        note: "Between processes of one host, rnic does a WRITE or READ by one system call that \
+               copies to or from the other process's memory. That call alone takes a microsecond or \
+               more, and a SEND goes through a ring without any. So a short SEND is faster here \
+               than a WRITE, and a WRITE takes about as long as a READ. On a card neither is so. What \
+               grows with the size is the speed of a copy, and not that of PCIe and a link.",
     }
 }
 
