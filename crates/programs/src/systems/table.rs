@@ -1,0 +1,145 @@
+//! All that is known about each system. One row is one section of docs/programs.md.
+
+use super::Line::{Beside, Runs, Serves};
+use super::Ready::{Listens, Says};
+use super::{Rate, System};
+
+/// Simple ones first.
+pub const TABLE: &[System] = &[
+    System {
+        name: "fio",
+        from: "Debian's fio, engine rdma",
+        needs: &["fio"],
+        fetched_as: "debs",
+        files: &[],
+        before: &[],
+        rdma: &[
+            Beside(
+                "rnic run -- fio --thread --name=server --ioengine=rdma --port=4420 --rw=read --bs=128k \
+                 --size=64m --iodepth=512 --verify=crc32c",
+                Says("waiting for connection"),
+            ),
+            Runs(
+                "rnic run -- fio --thread --name=client --ioengine=rdma --port=4420 --rw=write --bs=128k \
+                 --size=64m --iodepth=16 --verify=crc32c --do_verify=0 --hostname=127.0.0.1 --verb=send",
+            ),
+        ],
+        tcp: &[
+            Beside(
+                "fio --thread --name=server --ioengine=net --port=4420 --rw=read --bs=128k --size=64m \
+                 --iodepth=512 --verify=crc32c --listen",
+                Listens(4420),
+            ),
+            Runs(
+                "fio --thread --name=client --ioengine=net --port=4420 --rw=write --bs=128k --size=64m \
+                 --iodepth=16 --verify=crc32c --do_verify=0 --hostname=127.0.0.1",
+            ),
+        ],
+        checked: "fio's server checks a CRC-32C in each block.",
+        note: "fio connects with a count of RNR retries of 0, so the server has room for all blocks: \
+               `iodepth` times `bs` is `size`. Its engine takes at most 512.",
+        rate: Rate::After("READ: bw="),
+    },
+    System {
+        name: "libfabric",
+        from: "Debian's libfabric-bin",
+        needs: &["fi_pingpong"],
+        fetched_as: "debs",
+        files: &[],
+        before: &[],
+        rdma: &[
+            Beside(
+                "rnic run -- fi_pingpong -p verbs -e msg -c -S 65536 -I 2000",
+                Listens(47592),
+            ),
+            Runs("rnic run -- fi_pingpong -p verbs -e msg -c -S 65536 -I 2000 10.0.0.1"),
+        ],
+        tcp: &[
+            Beside(
+                "fi_pingpong -p tcp -e msg -c -S 65536 -I 2000",
+                Listens(47592),
+            ),
+            Runs("fi_pingpong -p tcp -e msg -c -S 65536 -I 2000 10.0.0.1"),
+        ],
+        checked: "fi_pingpong fills and checks each message (`-c`), byte by byte.",
+        note: "Its provider for verbs leaves the loopback interface out, so the address is another.",
+        rate: Rate::Column("64k", 5),
+    },
+    System {
+        name: "qperf",
+        from: "Debian's qperf",
+        needs: &["qperf"],
+        fetched_as: "debs",
+        files: &[],
+        before: &[],
+        rdma: &[
+            Serves("rnic run -- qperf", Listens(19765)),
+            Runs("rnic run -- qperf 127.0.0.1 -cm1 -m 64k -t 2 rc_bw"),
+        ],
+        tcp: &[
+            Serves("qperf", Listens(19765)),
+            Runs("qperf 127.0.0.1 -m 64k -t 2 tcp_bw"),
+        ],
+        checked: "qperf counts bytes and looks at none.",
+        note: "",
+        rate: Rate::After("bw  ="),
+    },
+    System {
+        name: "pyverbs",
+        from: "Debian's python3-pyverbs, with [verbs.py](../crates/programs/systems/verbs.py)",
+        needs: &["/usr/lib/python3/dist-packages/pyverbs/__init__.py"],
+        fetched_as: "debs",
+        files: &["verbs.py"],
+        before: &[],
+        rdma: &[Runs("rnic run -- /usr/bin/python3 verbs.py rdma 1048576 100")],
+        tcp: &[Runs("/usr/bin/python3 verbs.py tcp 1048576 100")],
+        checked: "The process that is written to compares each message with what it makes itself.",
+        note: "",
+        rate: Rate::After("all bytes are right:"),
+    },
+    System {
+        name: "Open MPI",
+        from: "Debian's openmpi-bin and libopenmpi-dev, over UCX, with \
+               [ring.c](../crates/programs/systems/ring.c)",
+        needs: &["mpicc.openmpi", "mpirun.openmpi"],
+        fetched_as: "mpi",
+        files: &["ring.c"],
+        before: &["mpicc.openmpi -O2 -o ring ring.c"],
+        rdma: &[
+            Runs(
+                "export OMPI_MCA_pml=ucx OMPI_MCA_opal_common_ucx_tls=any OMPI_MCA_opal_common_ucx_devices=any
+rnic run -- mpirun.openmpi --oversubscribe -n 2 -x UCX_TLS=rc,self ./ring 1048576 200",
+            ),
+        ],
+        tcp: &[
+            Runs(
+                "export OMPI_MCA_pml=ucx OMPI_MCA_opal_common_ucx_tls=any OMPI_MCA_opal_common_ucx_devices=any
+mpirun.openmpi --oversubscribe -n 2 -x UCX_TLS=tcp,self ./ring 1048576 200",
+            ),
+        ],
+        checked: "Each rank compares each word of each message with what it makes itself.",
+        note: "",
+        rate: Rate::After("all bytes are right:"),
+    },
+    System {
+        name: "MPICH",
+        from: "Debian's mpich and libmpich-dev, over UCX, with \
+               [ring.c](../crates/programs/systems/ring.c)",
+        needs: &["root/usr/bin/mpiexec.mpich", "gcc"],
+        fetched_as: "debs",
+        files: &["ring.c"],
+        before: &[
+            "gcc -O2 -I$SYSTEMS/root/usr/include/$(uname -m)-linux-gnu/mpich -o ring ring.c \
+             -L$SYSTEMS/root/usr/lib/$(uname -m)-linux-gnu -lmpich",
+        ],
+        rdma: &[Runs(
+            "rnic run -- mpiexec.mpich -n 2 -genv UCX_TLS rc,self ./ring 1048576 200",
+        )],
+        tcp: &[Runs(
+            "mpiexec.mpich -n 2 -genv UCX_TLS tcp,self ./ring 1048576 200",
+        )],
+        checked: "Each rank compares each word of each message with what it makes itself.",
+        note: "",
+        rate: Rate::After("all bytes are right:"),
+    },
+];
