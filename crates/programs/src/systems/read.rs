@@ -22,7 +22,7 @@ fn quantity(text: &str) -> Option<f64> {
     let value: f64 = text[..end].parse().ok()?;
     let unit = text[end..].trim_start();
     // The longest first.
-    const UNITS: [(&str, f64); 14] = [
+    const UNITS: [(&str, f64); 16] = [
         ("KiB/s", 1024e-6),
         ("MiB/s", 1.048_576),
         ("GiB/s", 1_073.741_824),
@@ -30,6 +30,8 @@ fn quantity(text: &str) -> Option<f64> {
         ("KB/s", 1e-3),
         ("MB/s", 1.0),
         ("GB/s", 1e3),
+        ("Mibit/s", 0.131_072),
+        ("Mbit/s", 0.125),
         ("Kbits/s", 0.125e-3),
         ("Mbits/s", 0.125),
         ("Gbits/s", 125.0),

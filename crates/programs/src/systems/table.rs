@@ -1,7 +1,7 @@
 //! All that is known about each system. One row is one section of docs/programs.md.
 
 use super::Line::{Beside, Runs, Serves};
-use super::Ready::{Listens, Says};
+use super::Ready::{Has, Listens, Says};
 use super::{Rate, System};
 
 /// Simple ones first.
@@ -26,7 +26,7 @@ pub const TABLE: &[System] = &[
         ],
         tcp: &[
             Beside(
-                "fio --thread --name=server --ioengine=net --port=4420 --rw=read --bs=128k --size=64m \
+                "fio --thread --name=server --ioengine=net --port=4420 --rw=read --bs=128k --size=128m \
                  --iodepth=512 --verify=crc32c --listen",
                 Listens(4420),
             ),
@@ -37,7 +37,8 @@ pub const TABLE: &[System] = &[
         ],
         checked: "fio's server checks a CRC-32C in each block.",
         note: "fio connects with a count of RNR retries of 0, so the server has room for all blocks: \
-               `iodepth` times `bs` is `size`. Its engine takes at most 512.",
+               `iodepth` times `bs` is `size`. Its engine takes at most 512. Over TCP the server \
+               ends when the client closes, so it expects more than comes.",
         rate: Rate::After("READ: bw="),
     },
     System {
@@ -139,6 +140,64 @@ mpirun.openmpi --oversubscribe -n 2 -x UCX_TLS=tcp,self ./ring 1048576 200",
             "mpiexec.mpich -n 2 -genv UCX_TLS tcp,self ./ring 1048576 200",
         )],
         checked: "Each rank compares each word of each message with what it makes itself.",
+        note: "",
+        rate: Rate::After("all bytes are right:"),
+    },
+    System {
+        name: "OpenSHMEM",
+        from: "Debian's openmpi-bin and libopenmpi-dev, over UCX, with \
+               [shmem.c](../crates/programs/systems/shmem.c)",
+        needs: &["oshcc", "oshrun"],
+        fetched_as: "mpi",
+        files: &["shmem.c"],
+        before: &["oshcc -O2 -o shmem shmem.c"],
+        rdma: &[Runs(
+            "rnic run -- oshrun --oversubscribe -n 2 -x UCX_TLS=rc,self ./shmem 1048576 200",
+        )],
+        tcp: &[Runs(
+            "oshrun --oversubscribe -n 2 -x UCX_TLS=tcp,self ./shmem 1048576 200",
+        )],
+        checked: "Each PE compares each word that was put with what it makes itself, and the sum of \
+                  all atomic additions.",
+        note: "With Open MPI 4.1.4 over UCX 1.13 `shmem_finalize` ends with SIGSEGV after UCX's TCP, \
+               so the program ends by `shmem_global_exit`.",
+        rate: Rate::After("all bytes are right:"),
+    },
+    System {
+        name: "QEMU migration",
+        from: "Debian's qemu-system-x86 (TCG), with \
+               [migrate.py](../crates/programs/systems/migrate.py)",
+        needs: &["qemu-system-x86_64"],
+        fetched_as: "debs",
+        files: &["migrate.py"],
+        before: &["head -c 268435456 /dev/urandom >noise"],
+        rdma: &[
+            Serves(
+                "rnic run -- qemu-system-x86_64 -m 512 -nodefaults -display none -S \
+                 -qmp unix:to,server=on,wait=off -incoming rdma:127.0.0.1:4444",
+                Has("to"),
+            ),
+            Serves(
+                "rnic run -- qemu-system-x86_64 -m 512 -nodefaults -display none -S \
+                 -qmp unix:from,server=on,wait=off -device loader,file=noise,addr=0x4000000,force-raw=on",
+                Has("from"),
+            ),
+            Runs("python3 migrate.py rdma:127.0.0.1:4444 from to 268435456"),
+        ],
+        tcp: &[
+            Serves(
+                "qemu-system-x86_64 -m 512 -nodefaults -display none -S \
+                 -qmp unix:to,server=on,wait=off -incoming tcp:127.0.0.1:4444",
+                Has("to"),
+            ),
+            Serves(
+                "qemu-system-x86_64 -m 512 -nodefaults -display none -S \
+                 -qmp unix:from,server=on,wait=off -device loader,file=noise,addr=0x4000000,force-raw=on",
+                Has("from"),
+            ),
+            Runs("python3 migrate.py tcp:127.0.0.1:4444 from to 268435456"),
+        ],
+        checked: "The 256 MiB of noise in the guest's memory are saved on both sides and compared.",
         note: "",
         rate: Rate::After("all bytes are right:"),
     },

@@ -16,6 +16,9 @@ use std::{env, fs, thread};
 /// Longer than any line takes, also on a busy machine.
 const TIME: Duration = Duration::from_secs(240);
 
+/// For what was asked to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// What all trials of a run share.
 #[derive(Debug)]
 pub struct Machine {
@@ -160,8 +163,11 @@ impl Machine {
                 }
             }
         }
-        for (process, ends) in background.into_iter().rev() {
-            if ends {
+        for (mut process, ends) in background.into_iter().rev() {
+            if !ends {
+                end(&mut process);
+                said += &process.output_after_end();
+            } else {
                 let finished = finish(process)?;
                 said += &finished.stdout;
                 said += &finished.stderr;
@@ -188,6 +194,15 @@ impl Machine {
             command.env(name, "1");
         }
     }
+}
+
+/// What serves is asked to end, as at a terminal: its counters are of interest.
+fn end(process: &mut Process) {
+    process.interrupt();
+    if !process.ends_within(PATIENCE) {
+        process.kill();
+    }
+    process.ends_within(TIME);
 }
 
 /// Waits for its end.
