@@ -24,7 +24,11 @@ fn a_system_starts_with_three_lines() {
     for system in TABLE {
         assert!(keys.insert(system.key()), "{} is there twice", system.name);
         for (lines, is_rdma) in [(system.rdma, true), (system.tcp, false)] {
-            assert!(lines.len() <= 3, "{} has more than three lines", system.name);
+            assert!(
+                lines.len() <= 3,
+                "{} has more than three lines",
+                system.name
+            );
             let has_rnic = lines.iter().any(|line| line.text().contains("rnic run "));
             assert_eq!(has_rnic, is_rdma, "{}: rnic run", system.name);
         }

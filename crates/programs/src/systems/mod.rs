@@ -67,6 +67,8 @@ pub enum Ready {
     Says(&'static str),
     /// A TCP port listens.
     Listens(u16),
+    /// rdma_cm listens for connections.
+    Accepts,
     /// A file is there.
     Has(&'static str),
 }
@@ -78,6 +80,8 @@ pub enum Rate {
     After(&'static str),
     /// In the last line that begins with these words: the column, in MB/s.
     Column(&'static str, usize),
+    /// The same in Gbit/s.
+    Gigabits(&'static str, usize),
 }
 
 impl System {

@@ -60,7 +60,11 @@ pub fn page(table: &[System], results: &Results) -> String {
         text += "\nMeasured:\n\n";
     }
     for (words, names) in when {
-        let _ = writeln!(text, "{}", wrapped("* ", "  ", &format!("{words}: {}.", names.join(", "))));
+        let _ = writeln!(
+            text,
+            "{}",
+            wrapped("* ", "  ", &format!("{words}: {}.", names.join(", ")))
+        );
     }
     text += &wrapped(
         "\n",

@@ -6,6 +6,7 @@ use super::Rate;
 pub fn rate(text: &str, rate: Rate) -> Option<f64> {
     match rate {
         Rate::After(words) => quantity(text.rsplit_once(words)?.1),
+        Rate::Gigabits(start, nth) => Some(self::rate(text, Rate::Column(start, nth))? * 125.0),
         Rate::Column(start, nth) => {
             let lines = text.lines().map(str::trim_start);
             let line = lines.rev().find(|line| line.starts_with(start))?;

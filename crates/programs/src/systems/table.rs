@@ -1,7 +1,7 @@
 //! All that is known about each system. One row is one section of docs/programs.md.
 
 use super::Line::{Beside, Runs, Serves};
-use super::Ready::{Has, Listens, Says};
+use super::Ready::{Accepts, Has, Listens, Says};
 use super::{Rate, System};
 
 /// Simple ones first.
@@ -15,30 +15,30 @@ pub const TABLE: &[System] = &[
         before: &[],
         rdma: &[
             Beside(
-                "rnic run -- fio --thread --name=server --ioengine=rdma --port=4420 --rw=read --bs=128k \
-                 --size=64m --iodepth=512 --verify=crc32c",
+                "rnic run -- fio --thread --name=server --ioengine=rdma --port=4420 --rw=read --bs=1m \
+                 --size=512m --iodepth=512 --verify=crc32c",
                 Says("waiting for connection"),
             ),
             Runs(
-                "rnic run -- fio --thread --name=client --ioengine=rdma --port=4420 --rw=write --bs=128k \
-                 --size=64m --iodepth=16 --verify=crc32c --do_verify=0 --hostname=127.0.0.1 --verb=send",
+                "rnic run -- fio --thread --name=client --ioengine=rdma --port=4420 --rw=write --bs=1m \
+                 --size=512m --iodepth=16 --verify=crc32c --do_verify=0 --hostname=127.0.0.1 --verb=send",
             ),
         ],
         tcp: &[
             Beside(
-                "fio --thread --name=server --ioengine=net --port=4420 --rw=read --bs=128k --size=128m \
+                "fio --thread --name=server --ioengine=net --port=4420 --rw=read --bs=1m --size=1g \
                  --iodepth=512 --verify=crc32c --listen",
                 Listens(4420),
             ),
             Runs(
-                "fio --thread --name=client --ioengine=net --port=4420 --rw=write --bs=128k --size=64m \
+                "fio --thread --name=client --ioengine=net --port=4420 --rw=write --bs=1m --size=512m \
                  --iodepth=16 --verify=crc32c --do_verify=0 --hostname=127.0.0.1",
             ),
         ],
         checked: "fio's server checks a CRC-32C in each block.",
         note: "fio connects with a count of RNR retries of 0, so the server has room for all blocks: \
                `iodepth` times `bs` is `size`. Its engine takes at most 512. Over TCP the server \
-               ends when the client closes, so it expects more than comes.",
+               ends when the client closes, so it expects more than comes. The engine rdma sleeps half a second before its first block, and counts that.",
         rate: Rate::After("READ: bw="),
     },
     System {
@@ -199,6 +199,71 @@ mpirun.openmpi --oversubscribe -n 2 -x UCX_TLS=tcp,self ./ring 1048576 200",
         ],
         checked: "The 256 MiB of noise in the guest's memory are saved on both sides and compared.",
         note: "",
+        rate: Rate::After("all bytes are right:"),
+    },
+    System {
+        name: "iSER",
+        from: "Debian's tgt and libiscsi7 (in qemu-block-extra), with [target.sh](../crates/programs/systems/target.sh) and [timed.py](../crates/programs/systems/timed.py)",
+        needs: &["tgtd", "root/usr/bin/qemu-img", "root/usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so"],
+        fetched_as: "debs",
+        files: &["target.sh", "timed.py"],
+        before: &[],
+        rdma: &[Serves("TGT_IPC_SOCKET=$PWD/tgtd rnic run -- tgtd -f --iscsi portal=127.0.0.1:3260 --iser port=3261,pool_sz_mb=64", Has("tgtd.0")), Runs("TGT_IPC_SOCKET=$PWD/tgtd sh target.sh iser"), Runs("python3 timed.py 268435456 rnic run -- qemu-img dd --image-opts bs=65536 if=driver=iscsi,transport=iser,portal=127.0.0.1:3261,target=t:t,lun=1,initiator-name=i:i of=copy && cmp disk copy")],
+        tcp: &[Serves("TGT_IPC_SOCKET=$PWD/tgtd tgtd -f --iscsi portal=127.0.0.1:3260", Has("tgtd.0")), Runs("TGT_IPC_SOCKET=$PWD/tgtd sh target.sh iscsi"), Runs("python3 timed.py 268435456 qemu-img dd --image-opts bs=65536 if=driver=iscsi,transport=tcp,portal=127.0.0.1:3260,target=t:t,lun=1,initiator-name=i:i of=copy && cmp disk copy")],
+        checked: "The disk of 256 MiB of noise is read through libiscsi, and compared.",
+        note: "tgt closes a connection of iSER that asks for more than 512 KiB at once, so qemu-img reads blocks of 64 KiB, one after another.",
+        rate: Rate::After("qemu-img: "),
+    },
+    System {
+        name: "rsockets",
+        from: "Debian's rdmacm-utils, rstream",
+        needs: &["rstream"],
+        fetched_as: "debs",
+        files: &[],
+        before: &[],
+        rdma: &[Serves("rnic run -- rstream -b 127.0.0.1 -S 1048576 -C 500 -I 1 -T v", Accepts), Runs("rnic run -- rstream -s 127.0.0.1 -S 1048576 -C 500 -I 1 -T v")],
+        tcp: &[Serves("rstream -b 127.0.0.1 -S 1048576 -C 500 -I 1 -T v -T s", Listens(7471)), Runs("rstream -s 127.0.0.1 -S 1048576 -C 500 -I 1 -T v -T s")],
+        checked: "rstream checks each message (`-T v`).",
+        note: "It counts both directions, and the time in which it checks.",
+        rate: Rate::Gigabits("custom", 6),
+    },
+    System {
+        name: "PyTorch RPC",
+        from: "the Python package index, torch, with [rpc.py](../crates/programs/systems/rpc.py)",
+        needs: &["python/bin/python3", "python/bin/torchrun"],
+        fetched_as: "torch",
+        files: &["rpc.py"],
+        before: &[],
+        rdma: &[Runs("rnic run -- python3 rpc.py ibv 4194304 50")],
+        tcp: &[Runs("python3 rpc.py uv 4194304 50")],
+        checked: "Each tensor is random; what comes back is compared.",
+        note: "",
+        rate: Rate::After("all bytes are right:"),
+    },
+    System {
+        name: "Mooncake",
+        from: "the Python package index, mooncake-transfer-engine-non-cuda, with [transfer.py](../crates/programs/systems/transfer.py)",
+        needs: &["python/bin/python3", "python/bin/mooncake_master"],
+        fetched_as: "mooncake",
+        files: &["transfer.py"],
+        before: &[],
+        rdma: &[Runs("rnic run -- python3 transfer.py rdma 16777216 20")],
+        tcp: &[Runs("python3 transfer.py tcp 16777216 20")],
+        checked: "Each buffer is random, is written and read back, and compared.",
+        note: "",
+        rate: Rate::After("all bytes are right:"),
+    },
+    System {
+        name: "NIXL",
+        from: "the Python package index, nixl-cu12, with [agents.py](../crates/programs/systems/agents.py)",
+        needs: &["python/bin/python3", "python/bin/nixl_example"],
+        fetched_as: "nixl",
+        files: &["agents.py"],
+        before: &[],
+        rdma: &[Runs("UCX_TLS=rc,self rnic run -- python3 agents.py 16777216 20")],
+        tcp: &[Runs("UCX_TLS=tcp,self python3 agents.py 16777216 20")],
+        checked: "The process that is written to compares each buffer with what it makes itself.",
+        note: "NIXL's wheel has its own renamed libibverbs and UCX.",
         rate: Rate::After("all bytes are right:"),
     },
 ];

@@ -50,7 +50,13 @@ fn words(error: impl std::fmt::Display) -> String {
 impl Machine {
     /// Where programs are looked for: `rnic` first, what was fetched, and the machine's own.
     fn path(&self) -> OsString {
-        let own = ["bin", "python/bin", "root/usr/bin", "root/usr/sbin", "ceph/usr/bin"];
+        let own = [
+            "bin",
+            "python/bin",
+            "root/usr/bin",
+            "root/usr/sbin",
+            "ceph/usr/bin",
+        ];
         let own = own.iter().map(|name| self.fetched.join(name));
         let old = env::var_os("PATH").unwrap_or_default();
         let system = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
@@ -158,7 +164,7 @@ impl Machine {
                 }
                 Line::Serves(text, ready) | Line::Beside(text, ready) => {
                     let mut process = start(text);
-                    wait_until(&mut process, ready, &folder)?;
+                    self.wait_until(&netns, &mut process, ready, &folder)?;
                     background.push((process, matches!(line, Line::Beside(..))));
                 }
             }
@@ -180,6 +186,40 @@ impl Machine {
             .ok_or_else(|| format!("no throughput in what was said:\n{said}"))?;
         fs::remove_dir_all(&folder).map_err(words)?;
         Ok((rate, said))
+    }
+
+    /// Waits for what the next line needs.
+    fn wait_until(
+        &self,
+        netns: &Netns,
+        process: &mut Process,
+        ready: Ready,
+        folder: &Path,
+    ) -> Result<()> {
+        let deadline = Instant::now() + TIME;
+        loop {
+            let is_ready = match ready {
+                Ready::Says(words) => process.output().contains(words),
+                Ready::Listens(port) => process.listens(port),
+                Ready::Accepts => self.has_cm_listener(netns),
+                Ready::Has(name) => folder.join(name).exists(),
+            };
+            if is_ready {
+                return Ok(());
+            }
+            if process.ended() || Instant::now() > deadline {
+                return Err(format!("not ready:\n{}", process.output_after_end()));
+            }
+            thread::sleep(process::GLANCE);
+        }
+    }
+
+    /// Whether an id of rdma_cm listens there, as `rdma resource` of iproute2 has it.
+    fn has_cm_listener(&self, netns: &Netns) -> bool {
+        let mut command = netns.enter(self.binaries.join("rnic"));
+        command.args(["run", "-q", "--", "rdma", "resource", "show", "cm_id"]);
+        let output = command.output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("LISTEN"))
     }
 
     fn furnish(&self, command: &mut Command, folder: &Path) {
@@ -226,22 +266,4 @@ fn finish_beside(process: Process, background: &mut [(Process, bool)]) -> Result
         .collect();
     let others = others.join("\n");
     Err(format!("{why}\nin the background:\n{others}"))
-}
-
-fn wait_until(process: &mut Process, ready: Ready, folder: &Path) -> Result<()> {
-    let deadline = Instant::now() + TIME;
-    loop {
-        let is_ready = match ready {
-            Ready::Says(words) => process.output().contains(words),
-            Ready::Listens(port) => process.listens(port),
-            Ready::Has(name) => folder.join(name).exists(),
-        };
-        if is_ready {
-            return Ok(());
-        }
-        if process.ended() || Instant::now() > deadline {
-            return Err(format!("not ready:\n{}", process.output_after_end()));
-        }
-        thread::sleep(process::GLANCE);
-    }
 }
