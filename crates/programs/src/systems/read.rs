@@ -45,16 +45,17 @@ fn quantity(text: &str) -> Option<f64> {
     Some(value * factor)
 }
 
-/// How many bytes `rnic run --stats` says that the device moved, in its own words; nothing, when
-/// it moved none.
+/// How many bytes `rnic run --stats` says that the device moved, in its own words: the most of what
+/// several programs said, which count the same bytes. Nothing, when none moved any.
 pub fn moved(text: &str) -> Option<String> {
     let amounts = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once("rnic: moved ")?;
         let (amount, _) = rest.split_once(" over rnic0 in")?;
-        (amount != "0 B").then(|| amount.to_owned())
+        let bytes = quantity(&format!("{amount}/s"))?;
+        (bytes > 0.0).then(|| (amount.to_owned(), bytes))
     });
-    // Of several programs the last line is the last one's.
-    amounts.last()
+    let most = amounts.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    Some(most.0)
 }
 
 #[cfg(test)]
@@ -91,6 +92,10 @@ mod tests {
     fn what_moved_nothing_did_not_use_the_device() {
         let said = "x\nrnic: moved 262.1 MB over rnic0 in 34 QPs\n";
         assert_eq!(moved(said).as_deref(), Some("262.1 MB"));
+        let several = format!(
+            "rnic: moved 71.8 kB over rnic0 in 2 QPs\n{said}rnic: moved 1.0 MB over rnic0 in 1 QP"
+        );
+        assert_eq!(moved(&several).as_deref(), Some("262.1 MB"));
         assert_eq!(moved("rnic: moved 0 B over rnic0 in 1 QP\n"), None);
         assert_eq!(moved("nothing moved over rnic0 in\n"), None);
     }
