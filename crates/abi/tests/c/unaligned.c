@@ -40,7 +40,13 @@ int main(void)
 	struct ibv_recv_wr second = { .wr_id = 4, .num_sge = 1, .sg_list = list(&pair.far, 1, 0, 16) };
 	struct ibv_recv_wr first = { .wr_id = 3, .num_sge = 1, .sg_list = second.sg_list, .next = &second }, *bad;
 	CHECK(!ibv_post_recv(pair.far.qp, &first, &bad));
+	struct ibv_mr *registered = pair.far.mr;
+	pair.far.mr = ibv_reg_mr(pair.pd, pair.far.buffer, BUFFER, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+	CHECK(pair.far.mr);
 	CHECK(!ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, list(&pair.far, 1, 0, 16), 1));
+	CHECK(!ibv_dereg_mr(pair.far.mr));
+	pair.far.mr = registered;
 	destroy_pair(&pair);
+	puts("unaligned: ok");
 	return 0;
 }

@@ -108,7 +108,11 @@ fn section(text: &mut String, system: &System, results: &Results) {
     let _ = writeln!(text, "\n## {}\n", system.name);
     let mut words = format!("From {}. {}", system.from, system.checked);
     if let Some(Outcome::Ran(measured)) = results.of(&system.key()) {
-        let _ = write!(words, " One run moved at least {} over rnic.", measured.moved);
+        let _ = write!(
+            words,
+            " One run moved at least {} over rnic.",
+            measured.moved
+        );
     }
     *text += &wrapped("", "", &words);
     text.push('\n');

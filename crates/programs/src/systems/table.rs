@@ -38,7 +38,7 @@ pub const TABLE: &[System] = &[
         checked: "fio's server checks a CRC-32C in each block.",
         note: "fio connects with a count of RNR retries of 0, so the server has room for all blocks: \
                `iodepth` times `bs` is `size`. Its engine takes at most 512. Over TCP the server \
-               ends when the client closes, so it expects more than comes. The engine rdma sleeps half a second before its first block, and counts that. The engine rdma sleeps half a second before its first block, and counts that.",
+               ends when the client closes, so it expects more than comes. The engine rdma sleeps half a second before its first block, and counts that.",
         rate: Rate::After("READ: bw="),
     },
     System {
@@ -211,7 +211,7 @@ mpirun.openmpi --oversubscribe -n 2 -x UCX_TLS=tcp,self ./ring 1048576 200",
         rdma: &[Serves("TGT_IPC_SOCKET=$PWD/tgtd rnic run -- tgtd -f --iscsi portal=127.0.0.1:3260 --iser port=3261,pool_sz_mb=64", Has("tgtd.0")), Runs("TGT_IPC_SOCKET=$PWD/tgtd sh target.sh iser"), Runs("python3 timed.py 268435456 rnic run -- qemu-img dd --image-opts bs=65536 if=driver=iscsi,transport=iser,portal=127.0.0.1:3261,target=t:t,lun=1,initiator-name=i:i of=copy && cmp disk copy")],
         tcp: &[Serves("TGT_IPC_SOCKET=$PWD/tgtd tgtd -f --iscsi portal=127.0.0.1:3260", Has("tgtd.0")), Runs("TGT_IPC_SOCKET=$PWD/tgtd sh target.sh iscsi"), Runs("python3 timed.py 268435456 qemu-img dd --image-opts bs=65536 if=driver=iscsi,transport=tcp,portal=127.0.0.1:3260,target=t:t,lun=1,initiator-name=i:i of=copy && cmp disk copy")],
         checked: "The disk of 256 MiB of noise is read through libiscsi, and compared.",
-        note: "tgt closes a connection of iSER that asks for more than 512 KiB at once, so qemu-img reads blocks of 64 KiB, one after another.",
+        note: "tgt closes a connection of iSER that asks for more than 512 KiB at once, so qemu-img reads blocks of 64 KiB, one after another. The time that it takes to start counts.",
         rate: Rate::After("timed: "),
     },
     System {
@@ -237,7 +237,7 @@ mpirun.openmpi --oversubscribe -n 2 -x UCX_TLS=tcp,self ./ring 1048576 200",
         rdma: &[Runs("rnic run -- python3 rpc.py ibv 4194304 50")],
         tcp: &[Runs("python3 rpc.py uv 4194304 50")],
         checked: "Each tensor is random; what comes back is compared.",
-        note: "",
+        note: "TensorPipe writes as soon as its own queue pair is in RTS, when the peer's may still be in INIT: such a packet is dropped, and sent again after the ACK timeout of 67 ms.",
         rate: Rate::After("all bytes are right:"),
     },
     System {
@@ -263,7 +263,7 @@ mpirun.openmpi --oversubscribe -n 2 -x UCX_TLS=tcp,self ./ring 1048576 200",
         rdma: &[Runs("UCX_TLS=rc,self rnic run -- python3 agents.py 16777216 20")],
         tcp: &[Runs("UCX_TLS=tcp,self python3 agents.py 16777216 20")],
         checked: "The process that is written to compares each buffer with what it makes itself.",
-        note: "NIXL's wheel has its own renamed libibverbs and UCX.",
+        note: "NIXL's wheel has its own renamed libibverbs and UCX. UCX asks for a netlink socket of RDMA, which a kernel without RDMA refuses; it says so, and goes on.",
         rate: Rate::After("all bytes are right:"),
     },
     System {
