@@ -19,6 +19,7 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
