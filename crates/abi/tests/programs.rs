@@ -79,7 +79,7 @@ fn by_reference() {
 }
 
 // Datagrams and what is unreliable.
-programs!(ud, receives, multicast);
+programs!(ud, receives, multicast, unaligned);
 
 /// Messages of a window that packets behind it may overtake: while other processes of the host come
 /// and go, steering is wrong for a moment, and what is handed over arrives later. UC loses what

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const LEFT_OUT: [&str; 3] = [".git", "target", "node_modules"];
 
 /// Written by programs.
-const WRITTEN_BY_PROGRAMS: [&str; 2] = ["bench/results/", "docs/interop-table"];
+const WRITTEN_BY_PROGRAMS: [&str; 3] = ["bench/results/", "docs/interop-table", "docs/programs.md"];
 
 /// The files of a repository, on a disk or in memory.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@
 //! - [`Pair`] is a server and a client of one program that meet over TCP.
 //! - [`Meeting`] is a server and a client that meet through the connection manager.
 //! - [`ceph`] is a cluster of one monitor and one OSD.
+//! - [`systems`] are whole systems of other people: what docs/programs.md tells.
 //! - [`perftest`], [`pingpong`] and [`devices`] read what programs print.
 //!
 //! Everything here panics when a test's expectation does not hold, with the commands and what they
@@ -31,6 +32,7 @@ pub mod process;
 pub mod situations;
 pub mod skip;
 pub mod stage;
+pub mod systems;
 pub mod trial;
 
 pub use devices::Gid;

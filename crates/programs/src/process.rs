@@ -293,6 +293,11 @@ impl Process {
         self.kill_group(libc::SIGKILL);
     }
 
+    /// What Ctrl-C at a terminal does to it and to what it started.
+    pub fn interrupt(&mut self) {
+        self.kill_group(libc::SIGINT);
+    }
+
     /// Everything that a program that has ended printed, for messages.
     pub fn output_after_end(&mut self) -> String {
         self.join_readers();

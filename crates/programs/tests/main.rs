@@ -41,5 +41,6 @@ mod silent;
 mod spoofing;
 mod stopped_process;
 mod surroundings;
+mod systems;
 mod unreliable;
 mod xdp;

@@ -13,6 +13,16 @@ pub struct ibv_sge {
 }
 assert_layout!(ibv_sge, 16, addr @ 0, length @ 8, lkey @ 12);
 
+/// An [`ibv_sge`] at any address: libiscsi keeps its own in packed structures.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+pub struct packed_sge {
+    pub addr: u64,
+    pub length: u32,
+    pub lkey: u32,
+}
+assert_layout!(packed_sge, 16, addr @ 0, length @ 8, lkey @ 12);
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_data_buf {

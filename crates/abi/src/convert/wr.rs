@@ -19,7 +19,7 @@ pub const POST_SRQ_RECV: &str = "ibv_post_srq_recv";
 
 type NicResult<T> = rnic_nic::Result<T>;
 
-/// A scatter/gather list of a work request.
+/// A scatter/gather list of a work request. It may lie at any address, as a processor reads it.
 ///
 /// # Safety
 /// `list` has `count` elements, if that is positive and `list` not NULL.
@@ -28,7 +28,7 @@ pub unsafe fn elements<'a>(
     list: *const ibv_sge,
     count: c_int,
     max: u32,
-) -> NicResult<&'a [ibv_sge]> {
+) -> NicResult<&'a [packed_sge]> {
     let refuse = |why: String| Err(Error::invalid(verb, why));
     match u32::try_from(count) {
         Err(_) => refuse(format!("num_sge is {count}")),
@@ -50,12 +50,12 @@ pub unsafe fn elements<'a>(
         )),
         Ok(_) if list.is_null() => refuse(format!("sg_list is NULL and num_sge is {count}")),
         // SAFETY: not NULL, and the caller's array by contract.
-        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list, count as usize) }),
+        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list.cast(), count as usize) }),
     }
 }
 
 #[inline]
-pub fn element(sge: &ibv_sge) -> Sge {
+pub fn element(sge: &packed_sge) -> Sge {
     Sge {
         addr: sge.addr,
         length: sge.length,
@@ -66,7 +66,7 @@ pub fn element(sge: &ibv_sge) -> Sge {
 /// The same list for the device. A long one lies in memory of its own: while most of the reserve is
 /// in use, there is none.
 #[inline]
-pub fn gather(verb: &'static str, list: &[ibv_sge]) -> NicResult<SgList> {
+pub fn gather(verb: &'static str, list: &[packed_sge]) -> NicResult<SgList> {
     match list {
         // Nearly always; the rest costs several times as much.
         [one] => Ok(SgList::from_buf_and_len([element(one), Sge::default()], 1)),
@@ -258,7 +258,7 @@ pub unsafe fn short_send<'a>(wr: *const ibv_send_wr) -> Option<ShortSend<'a>> {
         return None;
     }
     // SAFETY: one element, if it is not NULL.
-    let sge = unsafe { wr.sg_list.as_ref() }?;
+    let sge = unsafe { wr.sg_list.cast::<packed_sge>().as_ref() }?;
     if sge.length as usize > MAX_SHORT {
         return None;
     }
@@ -332,6 +332,6 @@ pub unsafe fn one_receive(wr: *const ibv_recv_wr) -> Option<(u64, Sge)> {
     // SAFETY: NULL or live, by contract.
     let wr = unsafe { wr.as_ref() }.filter(|wr| wr.next.is_null() && wr.num_sge == 1)?;
     // SAFETY: as many elements as it says, or NULL.
-    let sge = unsafe { wr.sg_list.as_ref() }?;
+    let sge = unsafe { wr.sg_list.cast::<packed_sge>().as_ref() }?;
     Some((wr.wr_id, element(sge)))
 }

@@ -225,7 +225,7 @@ pub unsafe extern "C" fn advise_mr(
             )));
         }
         // SAFETY: the caller's array, not NULL.
-        let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
+        let list = unsafe { std::slice::from_raw_parts(list.cast::<packed_sge>(), count as usize) };
         let list: Vec<_> = list
             .iter()
             .map(|sge| (sge.lkey, sge.addr, sge.length))
