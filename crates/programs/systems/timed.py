@@ -6,4 +6,4 @@ import time
 
 began = time.perf_counter()
 subprocess.run(sys.argv[2:], check=True)
-print(f"{sys.argv[2]}: {int(sys.argv[1]) / (time.perf_counter() - began) / 1e6:.1f} MB/s")
+print(f"timed: {int(sys.argv[1]) / (time.perf_counter() - began) / 1e6:.1f} MB/s")
