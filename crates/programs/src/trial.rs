@@ -91,6 +91,8 @@ impl Trial {
             folder,
             _turns: turns,
         };
+        // Left by a process of this number that was killed.
+        let _ = fs::remove_dir_all(&trial.folder);
         fs::create_dir(&trial.folder).expect("the temporary folder is writable");
         fs::set_permissions(&trial.folder, Permissions::from_mode(0o755)).expect("own folder");
         stage::copy_into(&trial.folder);

@@ -27,6 +27,11 @@ pub struct Rates {
     pub drops: f64,
 }
 
+/// What a process says of itself may be anything.
+fn sum(counts: &[u64]) -> u64 {
+    counts.iter().copied().fold(0, u64::saturating_add)
+}
+
 impl Rates {
     fn between(then: &Counters, now: &Counters, time: Duration) -> Rates {
         let seconds = time.as_secs_f64();
@@ -38,11 +43,19 @@ impl Rates {
             messages_requested: of(&|c| c.requested.total().messages),
             messages_served: of(&|c| c.served.total().messages),
             bytes_out: of(&|c| {
-                c.requested.send.bytes + c.requested.write.bytes + c.served.read.bytes
+                let (requested, served) = (c.requested, c.served);
+                sum(&[
+                    requested.send.bytes,
+                    requested.write.bytes,
+                    served.read.bytes,
+                ])
             }),
-            bytes_in: of(&|c| c.served.send.bytes + c.served.write.bytes + c.requested.read.bytes),
+            bytes_in: of(&|c| {
+                let (requested, served) = (c.requested, c.served);
+                sum(&[served.send.bytes, served.write.bytes, requested.read.bytes])
+            }),
             retransmissions: of(&|c| c.retransmitted_packets),
-            rnr_naks: of(&|c| c.rnr_naks_sent + c.rnr_naks_received),
+            rnr_naks: of(&|c| sum(&[c.rnr_naks_sent, c.rnr_naks_received])),
             drops: of(&|c| c.messages_dropped),
         }
     }

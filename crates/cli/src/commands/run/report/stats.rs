@@ -19,9 +19,14 @@ struct Sum {
     link: BTreeMap<String, u64>,
 }
 
+/// What a file says may be anything.
+fn raise(to: &mut u64, by: u64) {
+    *to = to.saturating_add(by);
+}
+
 fn add(to: &mut Traffic, from: Traffic) {
-    to.messages += from.messages;
-    to.bytes += from.bytes;
+    raise(&mut to.messages, from.messages);
+    raise(&mut to.bytes, from.bytes);
 }
 
 fn add_all(to: &mut ByOperation, from: &ByOperation) {
@@ -34,7 +39,7 @@ fn add_all(to: &mut ByOperation, from: &ByOperation) {
 
 fn add_named(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     for (name, value) in from {
-        *to.entry(name.clone()).or_default() += value;
+        raise(to.entry(name.clone()).or_default(), *value);
     }
 }
 
@@ -50,24 +55,25 @@ impl Sum {
             add_all(&mut sum.counters.served, &qp.counters.served);
             add_named(&mut sum.counters.events, &qp.counters.events);
             if qp.qp_type == "UD" {
-                sent += total(&qp.counters.requested);
-                received += total(&qp.counters.served);
+                raise(&mut sent, total(&qp.counters.requested));
+                raise(&mut received, total(&qp.counters.served));
                 users.insert(qp.process);
                 continue;
             }
-            sum.moved += total(&qp.counters.requested);
+            raise(&mut sum.moved, total(&qp.counters.requested));
             // Where both ends are in this run, the other one has counted it as its own request.
             let opposite = qp.ends.key().map(|(own, peer)| (peer, own));
             if !opposite.is_some_and(|key| ends.contains(&key)) {
-                sum.moved += total(&qp.counters.served);
+                raise(&mut sum.moved, total(&qp.counters.served));
             }
         }
         // Datagrams have no connection to match: several processes of a run are taken to talk to
         // one another.
-        sum.moved += match users.len() {
-            0 | 1 => sent + received,
+        let datagrams = match users.len() {
+            0 | 1 => sent.saturating_add(received),
             _ => sent.max(received),
         };
+        raise(&mut sum.moved, datagrams);
         for device in processes.iter().filter_map(|id| report.devices.get(id)) {
             add_named(&mut sum.drops, &device.drops);
             add_named(&mut sum.link, &device.link);
@@ -91,7 +97,8 @@ impl Sum {
 }
 
 fn total(by: &ByOperation) -> u64 {
-    by.send.bytes + by.write.bytes + by.read.bytes + by.atomic.bytes
+    let all = [by.send, by.write, by.read, by.atomic];
+    all.iter().fold(0, |sum, one| sum.saturating_add(one.bytes))
 }
 
 /// Bytes as people write them.
@@ -179,7 +186,7 @@ fn table(qps: &[&Qp]) {
             ["sequence", "rnr", "access", "invalid", "operational"]
                 .iter()
                 .map(|kind| event(&format!("{kind}_naks_{way}")))
-                .sum()
+                .fold(0, u64::saturating_add)
         };
         let row = |first: [String; 4], way: &str, by: &ByOperation, last: [u64; 3]| {
             let [qp, kind, state, peer] = first;

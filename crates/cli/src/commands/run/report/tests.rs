@@ -71,6 +71,7 @@ fn expect(text: &str, parts: &[&str]) {
 fn the_report_is_for_nobody_else() {
     use std::os::unix::fs::MetadataExt;
     let runtime = std::env::temp_dir().join(format!("rnic-report-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&runtime);
     std::fs::create_dir(&runtime).unwrap();
     let collector = Collector::new(&runtime).unwrap();
     let mode = std::fs::metadata(&collector.file).unwrap().mode();
@@ -648,6 +649,7 @@ fn bytes_in_words() {
 #[test]
 fn files_of_runs_that_ended_are_removed() {
     let runtime = std::env::temp_dir().join(format!("rnic-reports-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&runtime);
     std::fs::create_dir(&runtime).unwrap();
     let make = |name: String, age: u64| {
         let path = runtime.join(name);
@@ -698,6 +700,7 @@ fn a_report_in_memory_is_read_like_any_other() {
 #[test]
 fn the_file_of_another_run_is_left_alone() {
     let runtime = std::env::temp_dir().join(format!("rnic-runs-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&runtime);
     std::fs::create_dir(&runtime).unwrap();
     let files = || std::fs::read_dir(&runtime).unwrap().count();
     let collectors = [(); 3].map(|()| Collector::new(&runtime).unwrap());
