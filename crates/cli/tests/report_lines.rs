@@ -87,7 +87,7 @@ fn changed(rng: &mut fastrand::Rng) -> Vec<u8> {
 fn whatever_is_reported_the_program_ends_as_it_did() {
     let scratch = Scratch::new("reported");
     let mut rng = fastrand::Rng::with_seed(1);
-    for round in 0..60 {
+    for round in 0..200 {
         let report = changed(&mut rng);
         told(&scratch, &report, WAYS[round % 2]);
     }

@@ -251,10 +251,11 @@ fn table(qps: &[&Qp]) {
 /// How the packets came and went.
 fn paths(sum: &Sum) {
     let link = |name: &str| sum.link.get(name).copied().unwrap_or(0);
-    let by_memory = link("tx_host_packets") + link("rx_host_packets");
+    let both = |one: &str, other: &str| link(one).saturating_add(link(other));
+    let by_memory = both("tx_host_packets", "rx_host_packets");
     if by_memory > 0 {
-        let all = link("tx_packets") + link("rx_packets");
-        let size = link("tx_host_bytes") + link("rx_host_bytes");
+        let all = both("tx_packets", "rx_packets");
+        let size = both("tx_host_bytes", "rx_host_bytes");
         crate::remark!(
             "  {:<15} {by_memory} of {} went through shared memory, {}",
             "host path",
