@@ -88,7 +88,8 @@ fn random_harm_becomes_the_fate_of_a_packet() {
     };
     let all = (0..100).map(|seed| (seed, with_bound(seed)));
     let failing = all.filter(|(_, scenario)| run(scenario).failure.is_some());
-    for (seed, scenario) in failing.take(3) {
+    // The third one waits for receives, and takes minutes.
+    for (seed, scenario) in failing.take(2) {
         let before = ops(&scenario);
         let (small, played) = shrink(&scenario, 2_000);
         let text = script::print(&small);
