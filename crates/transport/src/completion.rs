@@ -175,10 +175,12 @@ pub mod vendor_err {
             }
     }
 
-    /// [`BIND`] plus 1 unknown window, 2 unknown region, 3 window of another protection domain, 4 out
-    /// of range, 5 no MW_BIND, 6 no LOCAL_WRITE, 7 already bound, 8 a region cannot be invalidated,
-    /// 9 other queue pair, 10 region of another protection domain, 11 a type-1 window cannot be
-    /// invalidated.
+    /// [`BIND`] plus the number of the reason.
+    ///
+    /// * 1 unknown window, 2 unknown region, 9 window of another queue pair.
+    /// * 3 window of another protection domain, 10 region of another one.
+    /// * 4 out of range, 5 no MW_BIND, 6 no LOCAL_WRITE, 7 already bound.
+    /// * 8 a region, 11 a type-1 window: neither can be invalidated.
     pub const fn bind_fault(fault: BindFault) -> u32 {
         BIND + match fault {
             BindFault::UnknownWindow => 1,

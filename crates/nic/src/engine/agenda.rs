@@ -1,10 +1,14 @@
 //! What the engine still has to do, and when.
 //!
 //! The engine's work has many sources: queue pairs that have a turn, packets that wait in a batch,
-//! timers, messages of the connection manager. Five questions are asked of them: when the engine
-//! has to run again, the same while the application polls, whether a poll has to attend to any of
-//! them soon, whether anything is left to be sent, and whether a single turn is all there is. Each source stands here once, with the time at which it
-//! is due, and a question is a set of sources.
+//! timers, messages of the connection manager. Each source stands here once, with the time at which
+//! it is due. Five questions are asked of them, and a question is a set of sources:
+//!
+//! * when the engine has to run again,
+//! * the same while the application polls,
+//! * whether a poll has to attend to any of them soon,
+//! * whether anything is left to be sent,
+//! * whether a single turn is all there is.
 
 use super::{Engine, TICK_NS};
 

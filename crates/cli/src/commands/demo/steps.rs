@@ -131,10 +131,10 @@ pub fn follow(station: &mut Station) -> Result<()> {
 
 /// In these lines where the terminal has room for them, else as one paragraph.
 fn say(lines: &[&str]) {
-    let print = |width, text: &str| crate::say!("{}", out::paragraph(width, "   ", "   ", text));
+    let print = |text: &str| super::say("   ", "   ", text);
     match out::columns() {
-        Some(columns) if columns < out::WIDTH => print(columns, &lines.join(" ")),
-        _ => lines.iter().for_each(|line| print(out::WIDTH, line)),
+        Some(columns) if columns < out::WIDTH => print(&lines.join(" ")),
+        _ => lines.iter().for_each(|line| print(line)),
     }
 }
 

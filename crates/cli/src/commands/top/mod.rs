@@ -129,9 +129,7 @@ pub fn main(args: Args) -> Result<()> {
 
 fn print(frame: &Frame) {
     if frame.queue_pairs.is_empty() {
-        crate::say!(
-            "No process of this user has a queue pair: rnic run -- PROGRAM, in another terminal."
-        );
+        crate::say!("{}, in another terminal.", text::NOBODY);
     } else {
         for table in [
             text::processes(frame),

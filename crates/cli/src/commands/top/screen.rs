@@ -21,8 +21,6 @@ use crate::text::count;
 /// The end comes first: a narrow screen shows the beginning.
 const KEYS: &str = "q end  1 all  2 processes  3 talks  4 queue pairs  arrows move  space pause";
 
-const NOBODY: &str = "No process of this user has a queue pair: rnic run -- PROGRAM";
-
 /// Rows of a table that has others below it.
 const FEW: usize = 12;
 
@@ -109,7 +107,7 @@ impl Shown {
         let mut lines = vec![Line::new(self.head(frame), Attribute::Bold)];
         lines.extend(text::silent(frame).map(|text| Line::new(text, Attribute::Bold)));
         if frame.processes.is_empty() {
-            lines.push(Line::new(NOBODY, Attribute::Reset));
+            lines.push(Line::new(text::NOBODY, Attribute::Reset));
         }
         let widest = tables.iter().map(Table::width).max();
         self.across = self.across.min(widest.unwrap_or(0).saturating_sub(columns));

@@ -227,6 +227,9 @@ pub fn silent(frame: &Frame) -> Option<String> {
     (!pids.is_empty()).then(|| format!("process{es} {} did not answer (stopped?)", pids.join(", ")))
 }
 
+/// Where there is nothing to show.
+pub const NOBODY: &str = "No process of this user has a queue pair: rnic run -- PROGRAM";
+
 impl Table {
     /// Of its longest row.
     pub fn width(&self) -> usize {
