@@ -33,7 +33,8 @@ pub use addressing::gid_table::{GidEntry, device_guid, gid_table, netdev};
 pub use addressing::pkey_table::PkeyTable;
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use driving::{
-    Waiting, forks_within, guard_forks, key_violations, objects, port_counters, shards_by_default,
+    Packets, Readable, Waiting, forks_within, guard_forks, key_violations, objects, port_counters,
+    shards_asleep_by_default, shards_by_default,
     shutdown, stats,
 };
 pub use engine::{DropCounters, KeyViolations, Objects, PortCounters, watch_counters};

@@ -1,12 +1,13 @@
 /* One event loop per thread: each sleeps in an epoll set of its own, between the messages of a
  * connection of its own.
  *
- * loops WHAT ACTIVE IDLE COUNT MILLISECONDS: WHAT is tcp or rc. ACTIVE threads exchange messages of
- * 64 B with as many threads of a second process, each COUNT or for so long. IDLE threads more have
- * a connection on which nothing comes. All queue pairs are of one device.
+ * loops WHAT ACTIVE IDLE COUNT MILLISECONDS [together]: WHAT is tcp or rc. ACTIVE threads exchange
+ * messages of 64 B with as many threads of a second process, each COUNT or for so long. IDLE
+ * threads more have a connection on which nothing comes. All queue pairs are of one device.
+ * together: one thread has all connections in one epoll set, each with a message under way.
  *
- * Prints round trips of all threads: median and 99th percentile in microseconds; and processor time
- * and sleeps of both processes, all threads, for each. */
+ * Prints round trips of all connections: median and 99th percentile in microseconds; and processor
+ * time and sleeps of both processes, all threads, for each. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -155,6 +156,43 @@ static char receive_one(struct loop *l)
     return l->buffer[0];
 }
 
+/* One loop for all that are active. */
+static void *run_together(void *argument)
+{
+    struct epoll_event events[MOST];
+    double begins[MOST], start = now();
+    int set = epoll_create1(0), open = active;
+    for (int i = 0; i < active; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &loops[i]};
+        if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, loops[i].fd, &event))
+            die("epoll");
+        begins[i] = now();
+        if (!follows)
+            send_one(&loops[i], GO_ON);
+    }
+    while (open) {
+        int ready = epoll_wait(set, events, MOST, DEADLINE_SECONDS * 1000);
+        if (ready < 1)
+            die("epoll_wait");
+        for (int i = 0; i < ready; i++) {
+            struct loop *l = events[i].data.ptr;
+            for (take_all(l); l->received; l->received--) {
+                char word = l->buffer[0];
+                open -= word == OVER;
+                if (follows) {
+                    send_one(l, word);
+                } else if (word != OVER) {
+                    double end = now();
+                    l->times[l->done++] = (end - begins[l - loops]) * 1e6;
+                    begins[l - loops] = end;
+                    send_one(l, l->done < count && end - start < time_limit ? GO_ON : OVER);
+                }
+            }
+        }
+    }
+    return argument;
+}
+
 static void *run(void *argument)
 {
     struct loop *l = argument;
@@ -213,8 +251,9 @@ static int by_size(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6)
-        die("usage: loops tcp|rc ACTIVE IDLE COUNT MILLISECONDS");
+    int together = argc == 7 && !strcmp(argv[6], "together");
+    if (argc != 6 + together)
+        die("usage: loops tcp|rc ACTIVE IDLE COUNT MILLISECONDS [together]");
     rdma = !strcmp(argv[1], "rc"), active = atoi(argv[2]), count = atoi(argv[4]), time_limit = atoi(argv[5]) * 1e-3;
     int all = active + atoi(argv[3]), ends[2];
     if (active < 1 || all > MOST || count < 1)
@@ -251,10 +290,11 @@ int main(int argc, char **argv)
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     meet(peer);
     struct used before = used(), theirs;
-    for (int i = 0; i < active; i++)
-        if (pthread_create(&loops[i].thread, NULL, run, &loops[i]))
+    int threads = together ? 1 : active;
+    for (int i = 0; i < threads; i++)
+        if (pthread_create(&loops[i].thread, NULL, together ? run_together : run, &loops[i]))
             die("pthread_create");
-    for (int i = 0; i < active; i++)
+    for (int i = 0; i < threads; i++)
         pthread_join(loops[i].thread, NULL);
     struct used after = used();
     after.seconds -= before.seconds, after.sleeps -= before.sleeps;
@@ -277,8 +317,8 @@ int main(int argc, char **argv)
     for (int i = 0, at = 0; i < active; at += loops[i++].done)
         memcpy(times + at, loops[i].times, loops[i].done * sizeof *times);
     qsort(times, done, sizeof *times, by_size);
-    printf("%s, %d threads and %d idle: median %.1f us, 99%% %.1f us, processor time %.1f us, sleeps %.2f\n", argv[1], active,
-           all - active, times[done / 2], times[done * 99 / 100], (after.seconds + theirs.seconds) / done * 1e6,
+    printf("%s, %d %s and %d idle: median %.1f us, 99%% %.1f us, processor time %.1f us, sleeps %.2f\n", argv[1], active,
+           together ? "together" : "threads", all - active, times[done / 2], times[done * 99 / 100], (after.seconds + theirs.seconds) / done * 1e6,
            (double)(after.sleeps + theirs.sleeps) / done);
     return 0;
 }

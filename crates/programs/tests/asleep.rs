@@ -320,8 +320,8 @@ fn two_processes_asleep_exchange_all_messages() {
     );
 }
 
-/// Threads with an event loop each exchange all messages, beside others that wait in vain. Round
-/// trips and sleeps are printed.
+/// Threads with an event loop each exchange all messages, beside others that wait in vain; so does
+/// one thread with one loop for many connections. Round trips and sleeps are printed.
 #[test]
 fn each_thread_may_have_a_loop() {
     let trial = Trial::start_beside_others("each_thread_may_have_a_loop");
@@ -330,19 +330,29 @@ fn each_thread_may_have_a_loop() {
     };
     let mut all = Vec::new();
     for manner in manners().iter().chain(shards()) {
-        for (active, idle) in [("1", "0"), ("2", "0"), ("4", "0"), ("1", "3"), ("2", "2")] {
-            let title = format!("{active} threads and {idle} idle, {}", manner.name);
-            all.push((title, *manner, active, idle));
+        for (active, idle, how) in [
+            ("1", "0", "threads"),
+            ("2", "0", "threads"),
+            ("4", "0", "threads"),
+            ("1", "3", "threads"),
+            ("2", "2", "threads"),
+            ("9", "0", "together"),
+            ("4", "2", "together"),
+        ] {
+            let title = format!("{active} {how} and {idle} idle, {}", manner.name);
+            all.push((title, *manner, active, idle, how));
         }
     }
     each(
         &all,
         |(title, ..)| title,
-        |(title, manner, active, idle)| {
-            let finished = stage.run(*manner, &["rc", active, idle, "300", "60000"]);
+        |(title, manner, active, idle, how)| {
+            let mut arguments = vec!["rc", active, idle, "300", "60000"];
+            arguments.extend((*how == "together").then_some(*how));
+            let finished = stage.run(*manner, &arguments);
             finished.expect_success();
             println!("{title}: {}", finished.stdout);
-            let start = format!("rc, {active} threads and {idle} idle: median");
+            let start = format!("rc, {active} {how} and {idle} idle: median");
             let said = finished.stdout.starts_with(&start);
             assert!(said, "{}", finished.describe());
         },

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::completion::Completion;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::nic::{self, CompletionOpcode, Waiting};
+use crate::nic::{self, CompletionOpcode, Packets, Readable, Waiting};
 use crate::raw::fd;
 use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};
@@ -130,11 +130,7 @@ fn wait_with(
     let others = others.iter().map(|fd| fd::readable(fd.as_raw_fd()));
     let mut fds: SmallVec<[libc::pollfd; 8]> = others.collect();
     let count = fds.len();
-    fds.extend([
-        fd::readable(channel.raw.fd()),
-        fd::readable(-1),
-        fd::readable(-1),
-    ]);
+    fds.push(fd::readable(channel.raw.fd()));
     let fds = RefCell::new(fds);
     let looked = Cell::new(Instant::now());
     let over = || {
@@ -159,16 +155,18 @@ fn wait_with(
         let (packets, until) = match waiting {
             Some(Waiting::SleepOn(packets)) => (packets, deadline),
             // What is ready, if the time is not over.
-            Some(Waiting::Over) => ([-1; 2], Some(Instant::now())),
-            Some(Waiting::SleepOnChannel) | None => ([-1; 2], deadline),
+            Some(Waiting::Over) => (Packets::NONE, Some(Instant::now())),
+            Some(Waiting::SleepOnChannel) | None => (Packets::NONE, deadline),
         };
         let mut fds = fds.borrow_mut();
-        (fds[count + 1].fd, fds[count + 2].fd) = (packets[0], packets[1]);
+        fds.truncate(count + 1);
+        fds.extend(packets.fds().iter().map(|fd| fd::readable(*fd)));
         let ready = fd::wait_any(&mut fds, until).map_err(failed);
         let its = fds[..=count].iter().any(|fd| fd.revents != 0);
         let sleeps_on_packets = matches!(waiting, Some(Waiting::SleepOn(_)));
         if sleeps_on_packets && matches!(ready, Ok(true)) && !its {
-            woken = Some([fds[count + 1].revents != 0, fds[count + 2].revents != 0]);
+            let readable = fds[count + 1..].iter().map(|fd| fd.revents != 0);
+            woken = Some(Readable::new(readable));
             continue;
         }
         nic::CompChannel::end_wait();

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use libc::pollfd;
 
-use rnic_nic::{Over, wait_over};
+use rnic_nic::{Over, Packets, wait_over};
 
 use crate::export::seam::{self, Result, Verb};
 
@@ -37,7 +37,7 @@ pub fn event(
     take: impl Fn() -> Result<bool> + Copy,
     give_up: impl Fn() + Copy,
 ) -> c_int {
-    useful_event(verb, prepare, |_, _, _| Ok(false), take, give_up)
+    useful_event(verb, prepare, |_, _, _| Ok(0), take, give_up)
 }
 
 /// A descriptor to wait for.
@@ -49,10 +49,13 @@ pub const fn readable(fd: c_int) -> pollfd {
     }
 }
 
+/// Most descriptors that a thread waits for: that of the event, and those of packets.
+pub const MOST: usize = 1 + Packets::MOST;
+
 /// As [`event`], for a thread that is of use while it waits. `look` is called first, and again
-/// (`woken`) whenever one of the descriptors that it filled in was readable: true as long as there
-/// is something to wait for in this way. Then the event is taken, or waited for, in read(2).
-/// `look`'s third argument: it may have the thread wait in its way.
+/// (`woken`) whenever one of the descriptors that it filled in was readable. It gives their number,
+/// which is 0 when there is nothing more to wait for in this way. Then the event is taken, or
+/// waited for, in read(2). `look`'s third argument: it may have the thread wait in its way.
 ///
 /// read(2) goes on after a signal whose handler was installed with SA_RESTART, poll(2) never does.
 /// So the first signal that could mean either ends the wait, as it would end read(2), and from then
@@ -61,7 +64,7 @@ pub const fn readable(fd: c_int) -> pollfd {
 pub fn useful_event(
     verb: Verb,
     prepare: impl Fn() -> Result<c_int> + Copy,
-    look: impl Fn(&mut [pollfd; 3], bool, bool) -> Result<bool> + Copy,
+    look: impl Fn(&mut [pollfd; MOST], bool, bool) -> Result<usize> + Copy,
     take: impl Fn() -> Result<bool> + Copy,
     give_up: impl Fn() + Copy,
 ) -> c_int {
@@ -70,17 +73,19 @@ pub fn useful_event(
         if fd < 0 {
             return -1;
         }
-        let mut fds = [readable(-1); 3];
+        let mut fds = [readable(-1); MOST];
         let mut woken = false;
         loop {
             let may = WAITS_IN_POLL.load(Ordering::Relaxed);
-            match verb.number(|| look(&mut fds, woken, may).map(c_int::from)) {
-                0 => break,
-                1 => {}
-                _ => return -1,
+            let count = verb.number(|| look(&mut fds, woken, may).map(|n| n as c_int));
+            if count < 0 {
+                return -1;
             }
-            // SAFETY: three descriptors in a local variable.
-            let n = unsafe { poll(fds.as_mut_ptr(), fds.len() as c_ulong, -1) };
+            if count == 0 {
+                break;
+            }
+            // SAFETY: as many descriptors in a local variable.
+            let n = unsafe { poll(fds.as_mut_ptr(), count as c_ulong, -1) };
             woken = true;
             if n < 0 && !goes_on_after_signals() {
                 seam::set_errno(libc::EINTR);

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::sigset_t;
-use rnic_nic::{CompChannel, Waiting, WeakCompChannel};
-use rustix_futex_sync::{Mutex, MutexGuard};
+use rnic_nic::{CompChannel, Packets, Readable, Waiting, WeakCompChannel};
+use rustix_futex_sync::{RwLock, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 /// How deep sets of sets are looked into, as the kernel allows (epoll_ctl(2), ELOOP).
@@ -29,12 +29,9 @@ const DEEPEST: u32 = 5;
 /// While a thread stays awake for its channels, how often it looks at what else it waits for.
 const OTHERS: Duration = Duration::from_micros(5);
 
-/// Most channels of a call. For events of others the kernel is asked, or ends the sleep.
-const MOST: usize = 256;
-
-/// Channels among what a call waits for: one if the process has one engine, which serves all, or
-/// else all.
-pub type Channels = SmallVec<[CompChannel; 1]>;
+/// Channels among what a call waits for: enough of them, that whoever waits for these drives the
+/// engines of all.
+pub type Channels = SmallVec<[CompChannel; 4]>;
 
 #[derive(Default)]
 struct Table {
@@ -45,7 +42,7 @@ struct Table {
     members: Vec<(RawFd, RawFd)>,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table {
+static TABLE: RwLock<Table> = RwLock::new(Table {
     channels: Vec::new(),
     members: Vec::new(),
 });
@@ -132,24 +129,25 @@ impl Table {
         self.members.get(first).is_some_and(|(of, _)| *of == set)
     }
 
-    /// The channels that a set holds, itself or in sets in it. False: the first will do, and was
-    /// found.
-    fn find(&self, set: RawFd, deep: u32, first_will_do: bool, found: &mut Channels) -> bool {
+    /// The channels that a set holds, itself or in sets in it; of those that are driven together,
+    /// one. False: no other is needed.
+    fn find(&self, set: RawFd, deep: u32, found: &mut Channels) -> bool {
         let first = self.members.partition_point(|(of, _)| *of < set);
         let mut of_set = self.members[first..]
             .iter()
             .take_while(|(of, _)| *of == set);
-        of_set.all(|&(_, member)| self.find_in(member, deep, first_will_do, found))
+        of_set.all(|&(_, member)| self.find_in(member, deep, found))
     }
 
     /// The same of a descriptor, which may be a channel's or a set's.
-    fn find_in(&self, fd: RawFd, deep: u32, first_will_do: bool, found: &mut Channels) -> bool {
+    fn find_in(&self, fd: RawFd, deep: u32, found: &mut Channels) -> bool {
         match self.channel(fd) {
+            Some(channel) if channel.is_driven_with(found) => true,
             Some(channel) => {
                 found.push(channel);
-                !first_will_do && found.len() < MOST
+                !CompChannel::are_all_driven_with(found)
             }
-            None => deep >= DEEPEST || self.find(fd, deep + 1, first_will_do, found),
+            None => deep >= DEEPEST || self.find(fd, deep + 1, found),
         }
     }
 }
@@ -157,13 +155,13 @@ impl Table {
 /// A fork may have left the lock taken for ever: then nothing is known of any set.
 const ORPHANED_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
-fn lock_soon() -> Option<MutexGuard<'static, Table>> {
-    rnic_nic::within(ORPHANED_LOCK_TIMEOUT, || TABLE.try_lock())
+fn write_soon() -> Option<RwLockWriteGuard<'static, Table>> {
+    rnic_nic::within(ORPHANED_LOCK_TIMEOUT, || TABLE.try_write())
 }
 
 /// A channel was made that has this descriptor.
 pub fn know(fd: RawFd, channel: &CompChannel) {
-    if let Some(mut table) = lock_soon() {
+    if let Some(mut table) = write_soon() {
         table.know(fd, channel.downgrade());
         OWNER.store(std::process::id(), Ordering::Relaxed);
         COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
@@ -172,7 +170,7 @@ pub fn know(fd: RawFd, channel: &CompChannel) {
 
 /// It will be destroyed.
 pub fn forget(channel: &CompChannel) {
-    if let Some(mut table) = lock_soon() {
+    if let Some(mut table) = write_soon() {
         table.forget(channel);
         COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
     }
@@ -183,7 +181,7 @@ pub fn forget(channel: &CompChannel) {
 pub fn duplicated(fd: RawFd, copy: RawFd) {
     if !are_none()
         && fd != copy
-        && let Some(mut table) = lock_soon()
+        && let Some(mut table) = write_soon()
         && (table.knows(fd) || table.knows(copy))
         && OWNER.load(Ordering::Relaxed) == std::process::id()
     {
@@ -201,7 +199,7 @@ pub fn are_none() -> bool {
 /// A new epoll set has this number.
 pub fn set_made(set: RawFd) {
     if !are_none()
-        && let Some(mut table) = lock_soon()
+        && let Some(mut table) = write_soon()
     {
         table
             .members
@@ -212,18 +210,19 @@ pub fn set_made(set: RawFd) {
 /// `epoll_ctl` has put `fd` into `set`, or taken it out.
 pub fn set_changed(set: RawFd, fd: RawFd, is_in: bool) {
     if !are_none()
-        && let Some(mut table) = lock_soon()
+        && let Some(mut table) = write_soon()
     {
         table.change(set, fd, is_in);
     }
 }
 
-/// The channels in an epoll set. None while another thread has the table, as one does that a signal
-/// interrupted.
+/// The channels in an epoll set. None while a thread changes the table, as one does that a signal
+/// interrupted. Threads that look do not exclude each other: one that had to wait for another would
+/// sleep in the kernel, where nobody takes in its packets before the next tick.
 pub fn of_set(set: RawFd) -> Channels {
     let mut found = Channels::new();
-    if let Some(table) = TABLE.try_lock() {
-        table.find(set, 0, CompChannel::has_one_engine(), &mut found);
+    if let Some(table) = TABLE.try_read() {
+        table.find(set, 0, &mut found);
     }
     found
 }
@@ -231,9 +230,8 @@ pub fn of_set(set: RawFd) -> Channels {
 /// Those among descriptors, or in sets among them.
 pub fn among(mut fds: impl Iterator<Item = RawFd>) -> Channels {
     let mut found = Channels::new();
-    if let Some(table) = TABLE.try_lock() {
-        let first_will_do = CompChannel::has_one_engine();
-        fds.all(|fd| table.find_in(fd, 0, first_will_do, &mut found));
+    if let Some(table) = TABLE.try_read() {
+        fds.all(|fd| table.find_in(fd, 0, &mut found));
     }
     found
 }
@@ -298,8 +296,8 @@ pub struct Woken {
     pub count: c_int,
     /// Something that the program waits for.
     pub its: bool,
-    /// The two others.
-    pub packets: [bool; 2],
+    /// Those of packets.
+    pub packets: Readable,
 }
 
 /// A call that waits. Nothing of it may need to be cleaned up: a thread may be cancelled in it.
@@ -308,8 +306,8 @@ pub trait Call: Copy {
     fn channels(&self) -> Channels;
     /// Something is ready, which this does not take.
     fn is_ready(&self) -> bool;
-    /// Sleeps until something is ready, or one of two other descriptors is.
-    fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken;
+    /// Sleeps until something is ready, or one of the descriptors of packets is.
+    fn sleep(&self, packets: &Packets, until: Until) -> Woken;
     /// Does what the program called if something is ready, or if there is nothing to wait for: what
     /// it gives then.
     fn take(&self, until: Until) -> Option<c_int>;
@@ -327,7 +325,7 @@ enum Step {
     /// Others drive.
     SleepInKernel,
     TakeSignals,
-    Sleep([RawFd; 2]),
+    Sleep(Packets),
 }
 
 /// Does what the program called, and looks after packets meanwhile.
@@ -476,7 +474,7 @@ fn wait_masked<C: Call>(call: C, until: Until, mut seen: u32) -> c_int {
             // held.
             step @ (Step::TakeSignals | Step::SleepInKernel) => {
                 CompChannel::end_wait();
-                let now = call.sleep([-1; 2], Until::Now);
+                let now = call.sleep(&Packets::NONE, Until::Now);
                 if now.count < 0 {
                     return -1;
                 }
@@ -486,7 +484,7 @@ fn wait_masked<C: Call>(call: C, until: Until, mut seen: u32) -> c_int {
                 woken = None;
             }
             Step::Sleep(packets) => {
-                let now = call.sleep(packets, until);
+                let now = call.sleep(&packets, until);
                 if now.count < 0 {
                     crate::export::seam::keeping_errno(CompChannel::end_wait);
                     return -1;
@@ -515,7 +513,7 @@ fn begin<C: Call>(call: &C, until: Until) -> Option<u32> {
     })
 }
 
-fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) -> Step {
+fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<Readable>) -> Step {
     let step = crate::export::seam::attempt(|| {
         let channels = call.channels();
         let looked = Cell::new(Instant::now());
@@ -574,13 +572,13 @@ mod tests {
         }
         let found = |table: &Table, set| {
             let mut found = Channels::new();
-            table.find(set, 0, false, &mut found);
+            table.find(set, 0, &mut found);
             found.len()
         };
         assert!(found(&table, 100) >= 1);
         assert!(found(&table, 103) >= 1);
         let mut one = Channels::new();
-        assert!(!table.find(103, 0, true, &mut one));
+        assert!(!table.find(103, 0, &mut one), "it drives the only engine");
         assert_eq!(one.len(), 1);
         table.change(100, 103, false);
         assert_eq!([100, 101, 102, 103].map(|set| found(&table, set)), [1; 4]);
@@ -606,7 +604,7 @@ mod tests {
         table.duplicate(200, 150);
         let found = |table: &Table, fd| {
             let mut found = Channels::new();
-            table.find_in(fd, 0, false, &mut found);
+            table.find_in(fd, 0, &mut found);
             found.iter().map(|channel| channel.fd()).collect::<Vec<_>>()
         };
         for fd in [90, 100, 110, 150, 200] {

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rnic_nic::{CompChannel, CqOptions, Waiting};
+use rnic_nic::{CompChannel, CqOptions, Readable, Waiting};
 use rnic_sys::Fd;
 
 use crate::c::*;
@@ -249,12 +249,13 @@ unsafe extern "C-unwind" fn get_cq_event(
         |fds, woken, may_drive| {
             // SAFETY: as above.
             let object = unsafe { from_c::<ChannelObject>(channel) }?;
-            let woken = woken.then(|| [fds[1].revents != 0, fds[2].revents != 0]);
+            let woken = woken.then(|| Readable::new(fds[1..].iter().map(|fd| fd.revents != 0)));
             let Waiting::SleepOn(packets) = object.nic.wait(woken, may_drive)? else {
-                return Ok(false);
+                return Ok(0);
             };
-            *fds = [object.nic.fd(), packets[0], packets[1]].map(cancel::readable);
-            Ok(true)
+            let all = std::iter::once(object.nic.fd()).chain(packets.fds().iter().copied());
+            let filled = fds.iter_mut().zip(all).map(|(place, fd)| *place = cancel::readable(fd));
+            Ok(filled.count())
         },
         || {
             // SAFETY: as above; it may not be destroyed while somebody waits for its events.

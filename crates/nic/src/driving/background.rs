@@ -186,7 +186,8 @@ fn run(shared: &Shard, port: PortWatch) {
         if watching {
             // A poll that finds much lasts longer than a tick.
             let polls = application_polls || shared.engine.try_lock().is_none();
-            let driver = election.driver(polls, shared.waiters.drive());
+            let waits = shared.waiters.drive_or_will(shared.host.now_ns(), RECENT_WAIT_NS);
+            let driver = election.driver(polls, waits);
             let event = match asked {
                 true => Event::Asked,
                 false if action(driver, Event::Tick) != Action::Watch => Event::Tick,
@@ -219,7 +220,7 @@ fn run(shared: &Shard, port: PortWatch) {
             election.undisturbed(shared.host.now_ns());
             continue;
         }
-        let waits = shared.waiters.drive();
+        let waits = shared.waiters.drive_or_will(shared.host.now_ns(), TICK_NS);
         // Who sleeps until its completion is there polls only afterwards.
         let application_polls = application_polls && !shared.waiters.sleep();
         // Whoever has the engine now is the application, and would have found the packet at its
@@ -392,6 +393,9 @@ fn neglected(shared: &Shard, rx: RawFd, driver: Driver, election: &mut Election)
     watchdog::wait_for_the_late();
     polls() == before && waiting()
 }
+
+/// A thread that began to wait so recently, ns, and has left packets since, was kept from its core.
+const RECENT_WAIT_NS: u64 = 4 * TICK_NS;
 
 /// As many descriptors as [`rnic_sys::poll`] takes.
 type WaitSet = SmallVec<[RawFd; 8]>;

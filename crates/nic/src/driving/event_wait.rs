@@ -18,10 +18,10 @@ use rnic_link::QuickPoll;
 use super::halt_poll::{self, Found, HaltPoll, Offers};
 use super::nic::Nic;
 use super::shard::Shard;
-use super::waiters::{Awaitable, Look, Looked, Wait, Waiting};
+use super::waiters::{Awaitable, Look, Looked, Readable, Wait, Waiting};
 use super::yielding;
 use crate::engine::Acks;
-use crate::queues::ShardSet;
+use crate::queues::Places;
 use rnic_sys::PerThread;
 
 /// How long those that spin stay awake at most, ns: a thread cannot be cancelled meanwhile.
@@ -51,8 +51,8 @@ impl Nic {
     /// for. The next wait sends it.
     pub(crate) fn wait(
         &self,
-        shards: &ShardSet,
-        woken: Option<[bool; 2]>,
+        shards: Places,
+        woken: Option<Readable>,
         may_drive: bool,
         acks: Acks,
         over: impl Fn() -> bool,
@@ -63,85 +63,69 @@ impl Nic {
                 // What a thread left that did not come back from its sleep ends first.
                 *wait = None;
                 yielding::begin_anew();
-                *wait = match shards.only() {
-                    Some(only) => {
-                        let shard = self.shard(only);
-                        let now = shard.host.now_ns();
-                        Some(Wait::begin(&shard.waiters, may_drive, now))
-                    }
-                    None => Wait::sleep(shards.iter().map(|i| self.shard(i).waiters.clone())),
-                };
+                let engines = shards.iter().map(|place| self.shard(place));
+                let engines = engines.map(|shard| (shard.index, shard.waiters.clone()));
+                *wait = Some(Wait::begin(engines, may_drive, self.host().now_ns()));
             }
-            let waiting = wait.as_mut().and_then(|wait| {
-                let shard = shards.only().map(|only| self.shard(only));
-                match shard.filter(|shard| wait.is_among(&shard.waiters)) {
-                    Some(shard) => shard.drive_while_waiting(wait, woken, acks, &over),
-                    // Queue pairs of other shards have come.
-                    None => {
-                        wait.go_to_sleep();
-                        None
-                    }
+            let current = wait.as_mut()?;
+            for place in shards.iter() {
+                // Queue pairs of other shards may have come.
+                if !current.is_for(place) {
+                    current.add(place, self.shard(place).waiters.clone());
                 }
-            });
+            }
+            let waiting = self.drive_while_waiting(current, woken, acks, &over);
+            for place in current.left_to_others() {
+                self.shard(place).expect_sleep();
+            }
             if waiting == Some(Waiting::Over) {
                 *wait = None;
             }
             waiting
         });
         waiting.flatten().unwrap_or_else(|| {
-            self.expect_sleep(shards);
+            shards.iter().for_each(|place| self.shard(place).expect_sleep());
             Waiting::SleepOnChannel
         })
     }
-}
 
-/// How a wait ended in which a thread stayed awake.
-#[derive(Clone, Copy, Debug)]
-enum Spun {
-    /// What it waited for is there.
-    Over(Found),
-    /// It did not come in time.
-    InVain,
-    /// Others need the core.
-    Crowded,
-}
-
-impl Shard {
     /// `None`: the thread does not drive, or not any more.
     fn drive_while_waiting(
         &self,
         wait: &mut Wait,
-        woken: Option<[bool; 2]>,
+        woken: Option<Readable>,
         acks: Acks,
         over: impl Fn() -> bool,
     ) -> Option<Waiting> {
-        if !wait.drives() {
-            return None;
-        }
-        if woken.is_none() && self.stay_awake(wait.since, acks, &over) {
+        if woken.is_none() && wait.drives() && self.wait_awake(wait, acks, &over) {
             return Some(Waiting::Over);
         }
-        let waiting = wait.drive(
-            woken,
-            &Awaited {
-                shard: self,
-                acks,
-                over,
-            },
-        );
+        let awaited = Awaited {
+            nic: self,
+            acks,
+            over,
+        };
+        let waiting = wait.drive(woken, &awaited);
         if waiting == Some(Waiting::Over) {
-            let stay = halt_poll::how_long(self.background.wake_up());
+            let stay = halt_poll::how_long(self.wake_up(wait));
             let mut halt = HALT.get();
-            halt.slept(self.host.now_ns().saturating_sub(wait.since), stay);
+            halt.slept(self.host().now_ns().saturating_sub(wait.since), stay);
             HALT.set(halt);
         }
         waiting
     }
 
-    /// Drives the engine awake since `since`, if that is worth it; true: it is `over`.
-    fn stay_awake(&self, since: u64, acks: Acks, over: impl Fn() -> bool) -> bool {
+    /// What it costs to wake a thread, ns, as far as is known.
+    fn wake_up(&self, wait: &Wait) -> u64 {
+        let costs = wait.driven().map(|place| self.shard(place).background.wake_up());
+        costs.max().unwrap_or(0)
+    }
+
+    /// Drives the engines awake since the wait began, if that is worth it; true: it is `over`.
+    fn wait_awake(&self, wait: &Wait, acks: Acks, over: impl Fn() -> bool) -> bool {
         let mut halt = HALT.get();
-        let adaptive = halt_poll::how_long(self.background.wake_up());
+        let since = wait.since;
+        let adaptive = halt_poll::how_long(self.wake_up(wait));
         let stay = match wait_setting() {
             rnic_settings::Wait::Sleep => None,
             rnic_settings::Wait::Spin => Some(SPIN_NS),
@@ -152,9 +136,9 @@ impl Shard {
                 true => Offers::at_once(since, stay),
                 false => Offers::new(since, stay),
             };
-            self.drive_until(since, stay, offers, acks, over)
+            self.drive_until(wait, stay, offers, acks, over)
         });
-        let now = || self.host.now_ns();
+        let now = || self.host().now_ns();
         match spun {
             Some(Spun::Over(found)) => halt.paid(now().saturating_sub(since), found),
             Some(Spun::InVain) => halt.in_vain(now(), adaptive),
@@ -168,7 +152,7 @@ impl Shard {
     /// For `stay` ns at most, and while nobody else needs the core.
     fn drive_until(
         &self,
-        since: u64,
+        wait: &Wait,
         stay: u64,
         mut offers: Offers,
         acks: Acks,
@@ -176,19 +160,15 @@ impl Shard {
     ) -> Spun {
         let mut found = Found::AtOnce;
         loop {
-            self.count_poll();
-            if let Some(mut engine) = self.engine.try_lock() {
-                if engine.quick_poll() == QuickPoll::Something {
-                    engine.round_until(acks, &over);
-                }
-                self.after_drive(engine);
+            for place in wait.driven() {
+                self.shard(place).look_awake(acks, &over);
             }
             if over() {
                 return Spun::Over(found);
             }
-            let now = self.host.now_ns();
+            let now = self.host().now_ns();
             let before = offers.count();
-            if now.saturating_sub(since) > stay {
+            if now.saturating_sub(wait.since) > stay {
                 return Spun::InVain;
             }
             if offers.in_vain(now) {
@@ -203,18 +183,43 @@ impl Shard {
     }
 }
 
-/// What a thread waits for, and the engine that brings it about.
+impl Shard {
+    /// One look of a thread that waits awake.
+    fn look_awake(&self, acks: Acks, over: impl Fn() -> bool) {
+        self.count_poll();
+        if let Some(mut engine) = self.engine.try_lock() {
+            if engine.quick_poll() == QuickPoll::Something {
+                engine.round_until(acks, over);
+            }
+            self.after_drive(engine);
+        }
+    }
+}
+
+/// How a wait ended in which a thread stayed awake.
+#[derive(Clone, Copy, Debug)]
+enum Spun {
+    /// What it waited for is there.
+    Over(Found),
+    /// It did not come in time.
+    InVain,
+    /// Others need the core.
+    Crowded,
+}
+
+/// What a thread waits for, and the engines that bring it about.
 struct Awaited<'a, F> {
-    shard: &'a Shard,
+    nic: &'a Nic,
     acks: Acks,
     over: F,
 }
 
 impl<F: Fn() -> bool> Awaitable for Awaited<'_, F> {
-    fn look(&self, look: Look) -> Looked {
-        let mut engine = self.shard.lock();
+    fn look(&self, place: usize, look: Look) -> Looked {
+        let shard = self.nic.shard(place);
+        let mut engine = shard.lock();
         let received = (look != Look::First).then(|| {
-            self.shard.count_poll();
+            shard.count_poll();
             if let Look::Woken([socket, rings]) = look {
                 let now = engine.now();
                 engine.link.woken(now, socket, rings);
@@ -228,8 +233,8 @@ impl<F: Fn() -> bool> Awaitable for Awaited<'_, F> {
             waits_for_receives: engine.waits_for_receives(),
             packets: [engine.link.rx_fd(), engine.link.wake_fd()],
         };
-        self.shard.waiters.will_sleep_on_packets();
-        self.shard.after_drive(engine);
+        shard.waiters.will_sleep_on_packets();
+        shard.after_drive(engine);
         looked
     }
 

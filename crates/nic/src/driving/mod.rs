@@ -31,5 +31,5 @@ pub(crate) use nic::{Nic, NicShared};
 pub use nic::{key_violations, objects, port_counters, shutdown, stats};
 pub(crate) use regions::NoKey;
 pub(crate) use shard::{Driven, Shard};
-pub use shards::shards_by_default;
-pub use waiters::Waiting;
+pub use shards::{shards_asleep_by_default, shards_by_default};
+pub use waiters::{Packets, Readable, Waiting};

@@ -125,6 +125,11 @@ impl Nic {
         shards.get(index).unwrap_or_else(|| shards.first())
     }
 
+    /// No more than so many shards are open.
+    pub(crate) fn has_no_more_shards(&self, than: usize) -> bool {
+        self.shared().shards.get(than).is_none()
+    }
+
     /// A completion queue was made.
     pub(crate) fn know_cq(&self, facts: &Arc<CqFacts>) {
         self.shared().common.know_cq(facts);
@@ -248,8 +253,8 @@ impl DeviceUpcalls for Nic {
         self.after_drive(self.lock());
     }
 
-    fn enter_home(&self, near: Option<usize>) -> usize {
-        self.shared().shards.enter_home(near)
+    fn enter_home(&self, near: Option<usize>, sleeps: bool) -> usize {
+        self.shared().shards.enter_home(near, sleeps)
     }
 
     fn leave_home(&self, home: usize) {

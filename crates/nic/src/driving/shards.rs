@@ -19,13 +19,17 @@ use rnic_settings::MAX_SHARDS;
 const VERB: &str = "ibv_open_device";
 /// By default there are at most so many.
 const MOST_BY_DEFAULT: usize = 8;
+/// By default there may be so many for threads that sleep, however few cores there are.
+const FEW_ASLEEP: usize = 4;
 
 /// One at least, in order.
 pub(super) struct Shards {
     /// Those that are open are at the front.
     places: [OnceLock<Arc<Shard>>; MAX_SHARDS],
-    /// So many of them there may be.
+    /// So many of them there may be for threads that poll,
     wanted: AtomicUsize,
+    /// and for those that sleep.
+    wanted_asleep: AtomicUsize,
     /// Completion queues that are at home in each.
     homes: [AtomicU32; MAX_SHARDS],
     /// Of the first one's link; those of the others are like it, whatever the environment and the
@@ -52,11 +56,11 @@ impl Shards {
         let config = config_from_environment().map_err(failed)?;
         // Only the first shard's packets go past the network stack.
         let most = match config.xdp {
-            Some(_) => 1,
-            None => shards_by_default(),
+            Some(_) => [1; 2],
+            None => [shards_by_default(), shards_asleep_by_default()],
         };
         let wanted = rnic_settings::shards().map_err(|e| failed(e.into()))?;
-        let wanted = wanted.unwrap_or(most);
+        let [wanted, wanted_asleep] = wanted.map_or(most, |wanted| [wanted; 2]);
         rnic_settings::wait().map_err(|e| failed(e.into()))?;
         rnic_settings::guarded_memory().map_err(|e| failed(e.into()))?;
         rnic_settings::pkeys().map_err(|e| failed(e.into()))?;
@@ -65,6 +69,7 @@ impl Shards {
         let shards = Shards {
             places: [const { OnceLock::new() }; MAX_SHARDS],
             wanted: AtomicUsize::new(wanted),
+            wanted_asleep: AtomicUsize::new(wanted_asleep),
             homes: [const { AtomicU32::new(0) }; MAX_SHARDS],
             config,
             registered: Registry::of_this_thread(),
@@ -80,6 +85,7 @@ impl Shards {
         let shards = Shards {
             places: [const { OnceLock::new() }; MAX_SHARDS],
             wanted: AtomicUsize::new(1),
+            wanted_asleep: AtomicUsize::new(1),
             homes: [const { AtomicU32::new(0) }; MAX_SHARDS],
             config: LinkConfig::default(),
             registered: PathBuf::new(),
@@ -119,16 +125,21 @@ impl Shards {
         }
     }
 
-    /// A home for the queue pairs that send to a completion queue: whoever polls it drives them, so
-    /// they are together, and those of different completion queues are apart, where the fewest are.
-    /// That suits a thread with a completion queue of its own, whoever has made it; and a program
-    /// that makes them one after the other stays where it is. Opens the shard if it is not; one
-    /// that cannot be opened is done without.
-    pub(super) fn enter_home(&self, near: Option<usize>) -> usize {
-        let mut home = near.unwrap_or_else(|| self.emptiest());
+    /// A home for the queue pairs that send to a completion queue: whoever polls it, or waits for
+    /// its events, drives them, so they are together, and those of different completion queues are
+    /// apart, where the fewest are. That suits a thread with a completion queue of its own, whoever
+    /// has made it; a thread that waits for the events of many drives all their shards; and a
+    /// program that makes them one after the other stays where it is. Opens the shard if it is not;
+    /// one that cannot be opened is done without. `sleeps`: threads wait for events of the queue.
+    pub(super) fn enter_home(&self, near: Option<usize>, sleeps: bool) -> usize {
+        let wanted = match sleeps {
+            true => &self.wanted_asleep,
+            false => &self.wanted,
+        };
+        let mut home = near.unwrap_or_else(|| self.emptiest(wanted));
         while self.get(home).is_none() {
             rnic_sys::uncancelled(|| self.grow(home));
-            home = self.emptiest();
+            home = self.emptiest(wanted);
         }
         self.homes[home].fetch_add(1, Ordering::Relaxed);
         home
@@ -140,10 +151,15 @@ impl Shards {
     }
 
     /// The first of those with the fewest.
-    fn emptiest(&self) -> usize {
+    fn emptiest(&self, wanted: &AtomicUsize) -> usize {
         let count = |place: &usize| self.homes[*place].load(Ordering::Relaxed);
-        let wanted = self.wanted.load(Ordering::Relaxed);
+        let wanted = wanted.load(Ordering::Relaxed);
         (0..wanted).min_by_key(count).unwrap_or(0)
+    }
+
+    fn want_no_more_than(&self, count: usize) {
+        self.wanted.fetch_min(count, Ordering::Relaxed);
+        self.wanted_asleep.fetch_min(count, Ordering::Relaxed);
     }
 
     /// Opens those up to that place, or as many as can be: then there shall be no more.
@@ -152,7 +168,7 @@ impl Shards {
         let _opening = self.opening.lock();
         for index in 1..=place {
             if self.get(index).is_none() && self.open_next(index).is_err() {
-                self.wanted.store(index, Ordering::Relaxed);
+                self.want_no_more_than(index);
                 return;
             }
         }
@@ -199,7 +215,7 @@ impl Shards {
     /// For the end of the device: no more are opened, if that can be had soon.
     pub(super) fn end_growth(&self) -> Option<Still<'_>> {
         const GROWTH_END_TIMEOUT: Duration = Duration::from_millis(50);
-        self.wanted.store(1, Ordering::Relaxed);
+        self.want_no_more_than(1);
         let start = Instant::now();
         loop {
             if let (Some(_opening), Some(_growth)) =
@@ -250,9 +266,21 @@ fn by_default(cores: usize) -> usize {
     (cores / 2).clamp(1, MOST_BY_DEFAULT)
 }
 
-/// How many engines a process of this machine has at most, if nothing else is said.
+/// How many engines a process of this machine has at most for threads that poll, if nothing else is
+/// said.
 pub fn shards_by_default() -> usize {
-    by_default(std::thread::available_parallelism().map_or(1, |n| n.get()))
+    by_default(cores())
+}
+
+/// The same for threads that sleep. They take in packets themselves, and the background threads
+/// sleep all the time, so that there are more than where threads poll. With one engine for two
+/// threads, each message costs several wake-ups and both wait for the engine's lock.
+pub fn shards_asleep_by_default() -> usize {
+    cores().clamp(FEW_ASLEEP, MOST_BY_DEFAULT)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 #[cfg(test)]

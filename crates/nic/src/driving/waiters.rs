@@ -1,8 +1,10 @@
 //! Which of the threads that wait for events drives the engine, and when it may sleep.
 //!
-//! One thread at most drives, and only if no other waits when it begins: where several wait, the
-//! one that is woken may be the wrong one and busy afterwards. The others sleep until somebody has
-//! driven. Each asks the background thread to wake for packets ([`super::wakeup`]) before that.
+//! Of each engine one thread at most drives, and only if no other waits for it when it begins: where
+//! several wait, the one that is woken may be the wrong one and busy afterwards. A thread that waits
+//! for what several engines bring about drives all of them that no other thread drives. The others
+//! sleep until somebody has driven. Each asks the background thread to wake for packets
+//! ([`super::wakeup`]) before that.
 //!
 //! The promise: no thread sleeps while its event is there, or while packets are there that nobody
 //! is woken for. A thread that drives looks in this order: it takes packets in, has their senders
@@ -11,11 +13,13 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p rnic-nic --lib waiters`.
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use smallvec::SmallVec;
 
 /// Wake-ups in one wait that found nothing: somebody else drives.
 const NEEDLESS: u32 = 16;
@@ -37,6 +41,8 @@ pub(super) struct Waiters {
     driving: AtomicU32,
     /// And sleep until somebody else has driven.
     asleep: AtomicU32,
+    /// When the last wait began of a thread that drives, ns.
+    begun_at: AtomicU64,
 }
 
 impl Waiters {
@@ -44,12 +50,18 @@ impl Waiters {
         Arc::new(Waiters {
             driving: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
+            begun_at: AtomicU64::new(0),
         })
     }
 
     /// A thread looks after packets while it waits.
     pub(super) fn drive(&self) -> bool {
         self.driving.load(Ordering::Relaxed) > 0
+    }
+
+    /// A thread does so, or began to so recently, ns, that it will do so again soon, as a rule.
+    pub(super) fn drive_or_will(&self, now: u64, recently: u64) -> bool {
+        self.drive() || now.saturating_sub(self.begun_at.load(Ordering::Relaxed)) < recently
     }
 
     /// A thread needs others to look after its packets.
@@ -84,122 +96,184 @@ enum Role {
     Sleeps,
 }
 
-/// What a thread that waits is at.
+/// Of a wait, what concerns one engine.
 #[derive(Debug)]
-pub(super) struct Wait {
+struct Part {
+    /// The engine's place among the process's.
+    place: usize,
     waiters: Arc<Waiters>,
-    /// Those of other shards, on which it sleeps, too.
-    others: Vec<Arc<Waiters>>,
     role: Role,
     needless: u32,
-    /// When it began, ns.
-    pub(super) since: u64,
+    /// What it has to look for before the thread sleeps. `None`: its packets wake the thread.
+    look: Option<Look>,
+    packets: [RawFd; 2],
 }
 
-impl Wait {
-    pub(super) fn begin(waiters: &Arc<Waiters>, may_drive: bool, since: u64) -> Wait {
+impl Part {
+    fn new(place: usize, waiters: Arc<Waiters>, may_drive: bool, since: u64) -> Part {
         let drives = may_drive
             && !waiters.sleep()
             && waiters
                 .driving
                 .compare_exchange(0, LOOKS, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        let mut wait = Wait {
-            waiters: waiters.clone(),
-            others: Vec::new(),
-            role: Role::Drives,
-            needless: 0,
-            since,
-        };
-        if !drives {
-            wait.role = Role::Sleeps;
-            wait.waiters.one_more_sleeps();
+        match drives {
+            true => waiters.begun_at.store(since, Ordering::Relaxed),
+            false => waiters.one_more_sleeps(),
         }
-        wait
-    }
-
-    /// Others drive all these shards.
-    pub(super) fn sleep(shards: impl Iterator<Item = Arc<Waiters>>) -> Option<Wait> {
-        let mut others: Vec<_> = shards.collect();
-        let waiters = others.pop()?;
-        for waiters in others.iter().chain([&waiters]) {
-            waiters.one_more_sleeps();
-        }
-        Some(Wait {
+        Part {
+            place,
             waiters,
-            others,
-            role: Role::Sleeps,
+            role: if drives { Role::Drives } else { Role::Sleeps },
             needless: 0,
-            since: 0,
-        })
+            look: drives.then_some(Look::First),
+            packets: [-1; 2],
+        }
     }
 
-    pub(super) fn drives(&self) -> bool {
+    fn drives(&self) -> bool {
         self.role == Role::Drives
     }
 
-    /// It waits for what is brought about by the engine of these.
-    pub(super) fn is_among(&self, waiters: &Arc<Waiters>) -> bool {
-        Arc::ptr_eq(&self.waiters, waiters)
-    }
-
-    /// Others drive from now on. The background thread is to be told after this.
-    pub(super) fn go_to_sleep(&mut self) {
-        if self.role == Role::Drives {
+    fn go_to_sleep(&mut self) {
+        if self.drives() {
             self.waiters.driving.store(0, Ordering::Relaxed);
             self.waiters.one_more_sleeps();
             self.role = Role::Sleeps;
+            self.look = None;
         }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        match self.role {
+            Role::Drives => self.waiters.driving.store(0, Ordering::Relaxed),
+            Role::Sleeps => {
+                self.waiters.asleep.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// What a thread that waits is at. Of the engines that bring about what it waits for it drives
+/// those that no other thread drives, as many as [`MOST_DRIVEN`].
+#[derive(Debug)]
+pub(super) struct Wait {
+    parts: SmallVec<[Part; 1]>,
+    /// When it began, ns.
+    pub(super) since: u64,
+}
+
+impl Wait {
+    /// `engines`: each with its place.
+    pub(super) fn begin(
+        engines: impl Iterator<Item = (usize, Arc<Waiters>)>,
+        may_drive: bool,
+        since: u64,
+    ) -> Wait {
+        let parts = engines.enumerate().map(|(count, (place, waiters))| {
+            let may_drive = may_drive && count < MOST_DRIVEN;
+            Part::new(place, waiters, may_drive, since)
+        });
+        Wait {
+            parts: parts.collect(),
+            since,
+        }
+    }
+
+    /// It drives one at least.
+    pub(super) fn drives(&self) -> bool {
+        self.parts.iter().any(Part::drives)
+    }
+
+    /// The places of those that it drives.
+    pub(super) fn driven(&self) -> impl Iterator<Item = usize> {
+        self.by_role(Role::Drives)
+    }
+
+    /// The places of those that others drive.
+    pub(super) fn left_to_others(&self) -> impl Iterator<Item = usize> {
+        self.by_role(Role::Sleeps)
+    }
+
+    fn by_role(&self, role: Role) -> impl Iterator<Item = usize> {
+        let parts = self.parts.iter().filter(move |part| part.role == role);
+        parts.map(|part| part.place)
+    }
+
+    /// It waits for what is brought about by the engine of that place.
+    pub(super) fn is_for(&self, place: usize) -> bool {
+        self.parts.iter().any(|part| part.place == place)
+    }
+
+    /// It waits for this engine as well, which others drive.
+    pub(super) fn add(&mut self, place: usize, waiters: Arc<Waiters>) {
+        self.parts.push(Part::new(place, waiters, false, self.since));
+    }
+
+    /// Others drive from now on. The background threads are to be told after this.
+    pub(super) fn go_to_sleep(&mut self) {
+        self.parts.iter_mut().for_each(Part::go_to_sleep);
     }
 
     /// Looks after packets until it is over or the thread may sleep. `woken`: it slept on the
     /// descriptors that the last call gave, and these are readable. `None`: others drive from now
-    /// on, or have all the time.
+    /// on, or have all the time. Others drive, too, what is [left to
+    /// them](Wait::left_to_others): the background threads are to be told after this.
     pub(super) fn drive(
         &mut self,
-        woken: Option<[bool; 2]>,
+        woken: Option<Readable>,
         awaited: &impl Awaitable,
     ) -> Option<Waiting> {
         if !self.drives() {
             return None;
         }
-        let mut look = woken.map_or(Look::First, Look::Woken);
+        if let Some(woken) = woken {
+            let driven = self.parts.iter_mut().filter(|part| part.drives());
+            for (part, readable) in driven.zip(woken.pairs()) {
+                part.look = readable.contains(&true).then_some(Look::Woken(readable));
+            }
+        }
+        // An event may have come by another thread.
+        if self.parts.iter().all(|part| part.look.is_none()) && awaited.is_over() {
+            return Some(Waiting::Over);
+        }
         for _ in 0..ROUNDS {
-            let looked = awaited.look(look);
-            match looked.received {
-                Some(0) => self.needless += 1,
-                Some(_) => self.needless = 0,
-                None => {}
+            for part in self.parts.iter_mut().filter(|part| part.drives()) {
+                let Some(look) = part.look else {
+                    continue;
+                };
+                let looked = awaited.look(part.place, look);
+                match looked.received {
+                    Some(0) => part.needless += 1,
+                    Some(_) => part.needless = 0,
+                    None => {}
+                }
+                part.look = looked.left.then_some(Look::Again);
+                part.packets = looked.packets;
+                // What waits for receives would wake the thread over and over.
+                if looked.waits_for_receives || part.needless > NEEDLESS {
+                    part.go_to_sleep();
+                }
+                if awaited.is_over() {
+                    return Some(Waiting::Over);
+                }
             }
-            if awaited.is_over() {
-                return Some(Waiting::Over);
+            let mut driven = self.parts.iter().filter(|part| part.drives()).peekable();
+            driven.peek()?;
+            if driven.clone().all(|part| part.look.is_none()) {
+                let packets = driven.map(|part| part.packets);
+                return Some(Waiting::SleepOn(Packets::new(packets)));
             }
-            // What waits for receives would wake the thread over and over.
-            if looked.waits_for_receives || self.needless > NEEDLESS {
-                break;
-            }
-            if !looked.left {
-                return Some(Waiting::SleepOn(looked.packets));
-            }
-            look = Look::Again;
         }
         self.go_to_sleep();
         None
     }
 }
 
-impl Drop for Wait {
-    fn drop(&mut self) {
-        match self.role {
-            Role::Drives => self.waiters.driving.store(0, Ordering::Relaxed),
-            Role::Sleeps => {
-                for waiters in self.others.iter().chain([&self.waiters]) {
-                    waiters.asleep.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-        }
-    }
-}
+/// Most engines that a thread drives while it waits.
+const MOST_DRIVEN: usize = 8;
 
 /// What a thread that waits for an event is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,9 +281,58 @@ pub enum Waiting {
     /// The event is there.
     Over,
     /// Sleep until its channel or one of these descriptors is readable, then ask again.
-    SleepOn([RawFd; 2]),
+    SleepOn(Packets),
     /// Sleep until its channel is readable: others drive.
     SleepOnChannel,
+}
+
+/// Descriptors that become readable when packets come: two of each engine that a thread drives. No
+/// more than [`Packets::MOST`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packets {
+    fds: [RawFd; Packets::MOST],
+    count: u8,
+}
+
+impl Packets {
+    /// Most descriptors.
+    pub const MOST: usize = 2 * MOST_DRIVEN;
+    /// No descriptor.
+    pub const NONE: Packets = Packets {
+        fds: [-1; Packets::MOST],
+        count: 0,
+    };
+
+    fn new(pairs: impl Iterator<Item = [RawFd; 2]>) -> Packets {
+        let mut packets = Packets::NONE;
+        for fd in pairs.flatten().take(Packets::MOST) {
+            packets.fds[usize::from(packets.count)] = fd;
+            packets.count += 1;
+        }
+        packets
+    }
+
+    /// The descriptors.
+    pub fn fds(&self) -> &[RawFd] {
+        &self.fds[..usize::from(self.count)]
+    }
+}
+
+/// Which of [`Packets::fds`] are readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readable(u32);
+
+impl Readable {
+    /// In their order.
+    pub fn new(readable: impl Iterator<Item = bool>) -> Readable {
+        let bits = (0..Packets::MOST as u32).zip(readable);
+        Readable(bits.fold(0, |bits, (bit, readable)| bits | u32::from(readable) << bit))
+    }
+
+    fn pairs(self) -> impl Iterator<Item = [bool; 2]> {
+        let is = move |bit: usize| self.0 >> bit & 1 == 1;
+        (0..MOST_DRIVEN).map(move |pair| [is(2 * pair), is(2 * pair + 1)])
+    }
 }
 
 /// How a thread looks after packets.
@@ -235,10 +358,11 @@ pub(super) struct Looked {
     pub(super) packets: [RawFd; 2],
 }
 
-/// An event that a thread waits for, and the engine that brings it about.
+/// An event that a thread waits for, and the engines that bring it about.
 pub(super) trait Awaitable {
-    /// Runs the engine but at the first time, and has senders wake this thread from now on.
-    fn look(&self, look: Look) -> Looked;
+    /// Runs the engine of that place but at the first time, and has senders wake this thread from
+    /// now on.
+    fn look(&self, place: usize, look: Look) -> Looked;
     /// The event is there.
     fn is_over(&self) -> bool;
 }
@@ -247,20 +371,34 @@ pub(super) trait Awaitable {
 mod alone {
     //! Which thread drives, seen from one.
 
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     use super::*;
 
     /// So many packets are found at each look.
-    struct Finds(Cell<usize>);
+    struct Finds {
+        packets: Cell<usize>,
+        /// The places that were looked at.
+        looks: RefCell<Vec<usize>>,
+    }
+
+    impl Finds {
+        fn new(packets: usize) -> Finds {
+            Finds {
+                packets: Cell::new(packets),
+                looks: RefCell::default(),
+            }
+        }
+    }
 
     impl Awaitable for Finds {
-        fn look(&self, look: Look) -> Looked {
+        fn look(&self, place: usize, look: Look) -> Looked {
+            self.looks.borrow_mut().push(place);
             Looked {
-                received: (look != Look::First).then(|| self.0.get()),
+                received: (look != Look::First).then(|| self.packets.get()),
                 left: false,
                 waits_for_receives: false,
-                packets: [3, 4],
+                packets: packets_of(place),
             }
         }
 
@@ -269,36 +407,104 @@ mod alone {
         }
     }
 
-    const ASLEEP: Option<Waiting> = Some(Waiting::SleepOn([3, 4]));
+    /// The engine of each place has two descriptors of its own.
+    fn packets_of(place: usize) -> [RawFd; 2] {
+        let place = place as RawFd;
+        [10 * place + 3, 10 * place + 4]
+    }
+
+    fn asleep_on(places: &[usize]) -> Option<Waiting> {
+        let pairs = places.iter().map(|place| packets_of(*place));
+        Some(Waiting::SleepOn(Packets::new(pairs)))
+    }
+
+    fn begin(engines: &[&Arc<Waiters>], may_drive: bool) -> Wait {
+        let engines = engines.iter().map(|waiters| (*waiters).clone());
+        Wait::begin(engines.enumerate(), may_drive, 0)
+    }
+
+    fn woken(readable: &[bool]) -> Option<Readable> {
+        Some(Readable::new(readable.iter().copied()))
+    }
 
     #[test]
     fn one_thread_drives_and_others_sleep_until_none_does() {
-        let (waiters, packets) = (Waiters::new(), Finds(Cell::new(1)));
-        let mut first = Wait::begin(&waiters, true, 0);
-        assert_eq!(first.drive(None, &packets), ASLEEP);
-        let mut second = Wait::begin(&waiters, true, 0);
+        let (waiters, packets) = (Waiters::new(), Finds::new(1));
+        let mut first = begin(&[&waiters], true);
+        assert_eq!(first.drive(None, &packets), asleep_on(&[0]));
+        let mut second = begin(&[&waiters], true);
         assert_eq!(second.drive(None, &packets), None);
-        assert_eq!(first.drive(Some([true; 2]), &packets), ASLEEP);
+        assert_eq!(
+            first.drive(woken(&[true; 2]), &packets),
+            asleep_on(&[0])
+        );
         drop(first);
         assert!(!waiters.drive() && waiters.sleep());
-        assert!(!Wait::begin(&waiters, true, 0).drives(), "another sleeps");
+        assert!(!begin(&[&waiters], true).drives(), "another sleeps");
         drop(second);
-        assert!(!Wait::begin(&waiters, false, 0).drives(), "it may not");
-        assert!(Wait::begin(&waiters, true, 0).drives() && !waiters.sleep());
+        assert!(!begin(&[&waiters], false).drives(), "it may not");
+        assert!(begin(&[&waiters], true).drives() && !waiters.sleep());
     }
 
     #[test]
     fn a_thread_that_finds_nothing_leaves_packets_to_others() {
-        let (waiters, packets) = (Waiters::new(), Finds(Cell::new(0)));
-        let mut wait = Wait::begin(&waiters, true, 0);
+        let (waiters, packets) = (Waiters::new(), Finds::new(0));
+        let mut wait = begin(&[&waiters], true);
+        let mut wake = |found| {
+            packets.packets.set(found);
+            wait.drive(woken(&[true; 2]), &packets)
+        };
         for _ in 0..NEEDLESS {
-            assert_eq!(wait.drive(Some([true; 2]), &packets), ASLEEP);
+            assert_eq!(wake(0), asleep_on(&[0]));
         }
-        packets.0.set(1);
-        assert_eq!(wait.drive(Some([true; 2]), &packets), ASLEEP);
-        packets.0.set(0);
-        let woken = (0..).take_while(|_| wait.drive(Some([true; 2]), &packets) == ASLEEP);
-        assert_eq!(woken.count() as u32, NEEDLESS);
+        assert_eq!(wake(1), asleep_on(&[0]));
+        let sleeps = (0..).take_while(|_| wake(0) == asleep_on(&[0]));
+        assert_eq!(sleeps.count() as u32, NEEDLESS);
+    }
+
+    #[test]
+    fn a_thread_drives_all_engines_that_no_other_drives() {
+        let engines = [(); 3].map(|()| Waiters::new());
+        let [first, second, third] = &engines;
+        let all = [first, second, third];
+        let packets = Finds::new(1);
+        let mut wait = begin(&all, true);
+        assert_eq!(wait.drive(None, &packets), asleep_on(&[0, 1, 2]));
+        drop(wait);
+        let other = begin(&[second], true);
+        let mut wait = begin(&all, true);
+        assert_eq!(wait.drive(None, &packets), asleep_on(&[0, 2]));
+        assert_eq!(wait.left_to_others().collect::<Vec<_>>(), [1]);
+        drop(other);
+        packets.looks.borrow_mut().clear();
+        let third_alone = woken(&[false, false, true, false]);
+        assert_eq!(wait.drive(third_alone, &packets), asleep_on(&[0, 2]));
+        assert_eq!(*packets.looks.borrow(), [2], "the others wake it still");
+        drop(wait);
+        let idle = |waiters: &Arc<Waiters>| !waiters.drive() && !waiters.sleep();
+        assert!(engines.iter().all(idle));
+    }
+
+    #[test]
+    fn a_thread_gives_up_one_engine_and_keeps_the_others() {
+        let engines = [(); 2].map(|()| Waiters::new());
+        let packets = Finds::new(0);
+        let mut wait = begin(&[&engines[0], &engines[1]], true);
+        assert_eq!(wait.drive(None, &packets), asleep_on(&[0, 1]));
+        let mut wake = || wait.drive(woken(&[false, false, false, true]), &packets);
+        for _ in 0..NEEDLESS {
+            assert_eq!(wake(), asleep_on(&[0, 1]));
+        }
+        assert_eq!(wake(), asleep_on(&[0]));
+        assert!(engines[1].sleep() && !engines[1].drive() && engines[0].drive());
+    }
+
+    #[test]
+    fn more_engines_than_a_thread_drives_are_left_to_others() {
+        let engines = [(); MOST_DRIVEN + 1].map(|()| Waiters::new());
+        let wait = begin(&engines.iter().collect::<Vec<_>>(), true);
+        assert_eq!(wait.driven().count(), MOST_DRIVEN);
+        assert_eq!(wait.left_to_others().collect::<Vec<_>>(), [MOST_DRIVEN]);
     }
 }
 
@@ -442,7 +648,7 @@ mod tests {
         /// An application's thread waits for an event of a channel and takes it, as `Nic::wait` and
         /// what calls it do.
         fn wait(&self, channel: usize, may_drive: bool) {
-            let mut wait = Wait::begin(&self.waiters, may_drive, 0);
+            let mut wait = Wait::begin([(0, self.waiters.clone())].into_iter(), may_drive, 0);
             let mut woken = None;
             loop {
                 match wait.drive(woken, &Of(self, channel)) {
@@ -456,7 +662,7 @@ mod tests {
                             break;
                         }
                         self.kernel.change(|outside| outside.woken[0] += 1);
-                        woken = Some([false, rings]);
+                        woken = Some(Readable::new([false, rings].into_iter()));
                     }
                     None => {
                         self.wakeup.stop_watching();
@@ -512,7 +718,7 @@ mod tests {
     struct Of<'a>(&'a World, usize);
 
     impl Awaitable for Of<'_> {
-        fn look(&self, look: Look) -> Looked {
+        fn look(&self, _: usize, look: Look) -> Looked {
             let Of(world, _) = self;
             let polled = world.engine.lock().unwrap();
             if let Look::Woken([_, true]) = look {
@@ -593,7 +799,7 @@ mod tests {
     #[test]
     fn a_thread_that_gives_up_is_woken_by_others() {
         let gives_up = |world: &World| {
-            let mut wait = Wait::begin(&world.waiters, true, 0);
+            let mut wait = Wait::begin([(0, world.waiters.clone())].into_iter(), true, 0);
             wait.drive(None, &Of(world, 0));
             wait.go_to_sleep();
             world.wakeup.stop_watching();

@@ -69,7 +69,7 @@ use device_view::DeviceView;
 use doorbell::Batcher;
 pub(crate) use doorbell::Posted;
 use fairness::Fairness;
-pub(crate) use fairness::{are_several, several_engines};
+pub(crate) use fairness::several_engines;
 pub(crate) use fast_post::{Ended, ShortPost};
 pub(crate) use incast::{Incast, IncastMember, Requests};
 use local_pause::LocalPause;

@@ -173,9 +173,9 @@ impl CqShared {
             let channel = send_cq.channel.as_ref();
             let near = recv_cq.home.get().copied();
             let near = near.or_else(|| recv_cq.shards.sole());
-            // Who waits there can drive only if it is one shard.
             let near = near.or_else(|| channel?.shards.sole());
-            send_cq.owner.device.enter_home(near)
+            let sleeps = channel.is_some();
+            send_cq.owner.device.enter_home(near, sleeps)
         })
     }
 

@@ -31,7 +31,7 @@ pub(crate) use events::AsyncEvents;
 pub(crate) use owner::{DeviceUpcalls, Owner};
 pub(crate) use qp::{Listener, QpShared, ReceiveSource};
 pub use qp_attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-pub(crate) use shard_set::ShardSet;
+pub(crate) use shard_set::{Places, ShardSet};
 pub(crate) use signals::Signals;
 pub(crate) use slots::{Freed, Slots};
 pub(crate) use srq::{Queue, SrqShared, XrcPart};

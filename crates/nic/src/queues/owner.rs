@@ -27,8 +27,8 @@ pub(crate) trait DeviceUpcalls: Debug + Send + Sync {
     fn attend_to_tasks(&self);
 
     /// The engine for queue pairs that send to a completion queue from now on: `near`, if it is
-    /// given.
-    fn enter_home(&self, near: Option<usize>) -> usize;
+    /// given. `sleeps`: threads wait for events of the queue.
+    fn enter_home(&self, near: Option<usize>, sleeps: bool) -> usize;
 
     /// That completion queue has ended.
     fn leave_home(&self, home: usize);

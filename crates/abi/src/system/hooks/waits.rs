@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use libc::{epoll_event, fd_set, pollfd, sigset_t, timespec, timeval};
 
+use rnic_nic::{Packets, Readable};
+
 use super::next::{call_next, hook};
 use crate::system::waits::{self, Call, Channels, Until, Woken, wait};
 
@@ -39,6 +41,31 @@ unsafe fn libc_ppoll(fds: &mut [pollfd], until: Until, mask: *const sigset_t) ->
         (fds.as_mut_ptr(), fds.len() as c_ulong, time, mask),
         -1
     )
+}
+
+/// Sleeps until one of the first `count` descriptors is ready, or one of those of packets is, for
+/// which there is room behind.
+///
+/// # Safety
+/// As ppoll(3).
+#[inline(always)]
+unsafe fn sleep(
+    fds: &mut [pollfd],
+    count: usize,
+    packets: &Packets,
+    until: Until,
+    mask: *const sigset_t,
+) -> Woken {
+    let more = fds[count..].iter_mut().zip(packets.fds());
+    let all = count + more.map(|(place, fd)| *place = readable(*fd)).count();
+    // SAFETY: by contract.
+    let ready = unsafe { libc_ppoll(&mut fds[..all], until, mask) };
+    let is_ready = |fd: &pollfd| fd.revents != 0;
+    Woken {
+        count: ready,
+        its: fds[..count].iter().any(is_ready),
+        packets: Readable::new(fds[count..all].iter().map(is_ready)),
+    }
 }
 
 /// libc's poll(3), for who waits inside the library.
@@ -113,15 +140,11 @@ impl Call for OfSet {
     }
 
     #[inline(always)]
-    fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken {
-        let mut fds = [self.set, packets[0], packets[1]].map(readable);
+    fn sleep(&self, packets: &Packets, until: Until) -> Woken {
+        let mut fds = [readable(-1); 1 + Packets::MOST];
+        fds[0].fd = self.set;
         // SAFETY: the caller's mask, or NULL.
-        let count = unsafe { libc_ppoll(&mut fds, until, self.mask) };
-        Woken {
-            count,
-            its: fds[0].revents != 0,
-            packets: [fds[1].revents != 0, fds[2].revents != 0],
-        }
+        unsafe { sleep(&mut fds, 1, packets, until, self.mask) }
     }
 
     #[inline(always)]
@@ -179,13 +202,11 @@ impl OfDescriptors {
         unsafe { std::slice::from_raw_parts(self.fds, self.count) }
     }
 
-    /// With some others behind.
+    /// With room for others behind.
     #[inline(always)]
-    fn with(&self, more: [RawFd; 2]) -> [pollfd; MOST + 2] {
-        let mut fds = [readable(-1); MOST + 2];
+    fn copied(&self) -> [pollfd; MOST + Packets::MOST] {
+        let mut fds = [readable(-1); MOST + Packets::MOST];
         fds[..self.count].copy_from_slice(self.all());
-        fds[self.count] = readable(more[0]);
-        fds[self.count + 1] = readable(more[1]);
         fds
     }
 }
@@ -197,7 +218,7 @@ impl Call for OfDescriptors {
     }
 
     fn is_ready(&self) -> bool {
-        are_ready(&mut self.with([-1, -1])[..self.count])
+        are_ready(&mut self.copied()[..self.count])
     }
 
     #[inline(always)]
@@ -218,16 +239,9 @@ impl Call for OfDescriptors {
     }
 
     #[inline(always)]
-    fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken {
-        let mut fds = self.with(packets);
-        let all = self.count + 2;
+    fn sleep(&self, packets: &Packets, until: Until) -> Woken {
         // SAFETY: the caller's mask, or NULL.
-        let count = unsafe { libc_ppoll(&mut fds[..all], until, self.mask) };
-        Woken {
-            count,
-            its: fds[..self.count].iter().any(|fd| fd.revents != 0),
-            packets: [fds[all - 2].revents != 0, fds[all - 1].revents != 0],
-        }
+        unsafe { sleep(&mut self.copied(), self.count, packets, until, self.mask) }
     }
 
     #[inline(always)]
@@ -343,7 +357,7 @@ impl Call for OfBits {
     }
 
     #[inline(always)]
-    fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken {
+    fn sleep(&self, packets: &Packets, until: Until) -> Woken {
         self.descriptors().sleep(packets, until)
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn several_engines() {
     SEVERAL.store(true, Ordering::Relaxed);
 }
 
-pub(crate) fn are_several() -> bool {
+fn are_several() -> bool {
     SEVERAL.load(Ordering::Relaxed)
 }
 

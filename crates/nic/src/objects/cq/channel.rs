@@ -4,13 +4,13 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use crate::driving::{Waiting, end_wait};
-use crate::engine::{Acks, are_several};
+use crate::driving::{Readable, Waiting, end_wait};
+use crate::engine::Acks;
 use crate::error::{Error, Result};
 use crate::objects::context::{Context, ContextShared};
 use crate::observe::waits::{self, Source, Wanted};
 use crate::observe::{Over, wait_over};
-use crate::queues::{ChannelShared, events_so_far, waiting_for_channels};
+use crate::queues::{ChannelShared, Places, events_so_far, waiting_for_channels};
 
 /// A completion channel (`ibv_create_comp_channel(3)`).
 #[derive(Clone, Debug)]
@@ -87,13 +87,13 @@ impl CompChannel {
 
     /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he
     /// may sleep there. Says how, and drives the engine meanwhile if he may. `woken`: he slept as
-    /// the last call said, and which of the two descriptors are readable; `None`: he begins to
+    /// the last call said, and which of the descriptors are readable; `None`: he begins to
     /// wait. After [`Waiting::Over`] and [`Waiting::SleepOnChannel`] he takes a token, and calls
     /// [`CompChannel::end_wait`].
     ///
     /// # Errors
     /// ENODEV in a forked child.
-    pub fn wait(&self, woken: Option<[bool; 2]>, may_drive: bool) -> Result<Waiting> {
+    pub fn wait(&self, woken: Option<Readable>, may_drive: bool) -> Result<Waiting> {
         let nic = &self.context.nic;
         nic.check_alive("ibv_get_cq_event")?;
         let shared = &self.shared;
@@ -114,7 +114,7 @@ impl CompChannel {
         let over = || shared.has_event();
         // ACKs leave at once: perftest takes one completion per event, and its queue overruns if
         // its peer is woken once by ACK and answer.
-        let waiting = nic.wait(&shared.shards, woken, may_drive, Acks::Leave, over);
+        let waiting = nic.wait(shared.shards.places(), woken, may_drive, Acks::Leave, over);
         if waiting != Waiting::SleepOnChannel {
             shared.waited_inside();
         }
@@ -152,21 +152,27 @@ impl CompChannel {
         events_so_far()
     }
 
-    /// The process has one engine: who waits for one channel takes in the packets for all.
-    pub fn has_one_engine() -> bool {
-        !are_several()
+    /// Whoever waits for these channels drives all engines of this one, too.
+    pub fn is_driven_with(&self, others: &[CompChannel]) -> bool {
+        places(others).contain(self.shared.shards.places())
+    }
+
+    /// Whoever waits for these channels drives all engines of the process.
+    pub fn are_all_driven_with(channels: &[CompChannel]) -> bool {
+        let all = places(channels).all_before();
+        all.zip(channels.first())
+            .is_some_and(|(count, first)| first.context.nic.has_no_more_shards(count))
     }
 
     /// For who waits for the descriptors of several channels, and for others: [`CompChannel::wait`]
-    /// until `over`, which is asked often. Of a process with [one
-    /// engine](CompChannel::has_one_engine), one of them will do. `None`: nobody can drive for all
-    /// of them.
+    /// until `over`, which is asked often. Those that are [driven with
+    /// others](CompChannel::is_driven_with) may be left out. `None`: there is no channel.
     ///
     /// # Errors
     /// ENODEV in a forked child.
     pub fn wait_for_any(
         channels: &[CompChannel],
-        woken: Option<[bool; 2]>,
+        woken: Option<Readable>,
         over: impl Fn() -> bool,
     ) -> Result<Option<Waiting>> {
         let Some(first) = channels.first() else {
@@ -174,15 +180,7 @@ impl CompChannel {
         };
         let nic = &first.context.nic;
         nic.check_alive("epoll_wait")?;
-        let shards = &first.shared.shards;
-        let only = shards.only();
-        if only.is_none() || channels.iter().any(|c| c.shared.shards.only() != only) {
-            for channel in channels {
-                nic.expect_sleep(&channel.shared.shards);
-            }
-            return Ok(None);
-        }
-        let wait = || nic.wait(shards, woken, true, Acks::UntilWait, over);
+        let wait = || nic.wait(places(channels), woken, true, Acks::UntilWait, over);
         Ok(Some(waiting_for_channels(wait)))
     }
 
@@ -218,6 +216,12 @@ impl CompChannel {
     pub fn in_use(&self) -> bool {
         self.shared.users.load(Ordering::Acquire) != 0
     }
+}
+
+/// The shards of all their queue pairs. A channel without one is at home in the first.
+fn places(channels: &[CompChannel]) -> Places {
+    let each = channels.iter().map(|channel| channel.shared.shards.places());
+    each.fold(Places::default(), |all, more| all.or(more.or_first()))
 }
 
 #[cfg(test)]
