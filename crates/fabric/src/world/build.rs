@@ -25,12 +25,22 @@ fn shared(pools: &[Pool], srq: Option<usize>) -> Result<Option<(Srq, Cq)>, Strin
     Ok(Some(pool.queues()))
 }
 
+/// Something of the scenario is in that process. A program that has nothing does not poll: nobody
+/// would take in what comes to it for others of its host.
+fn has_program(scenario: &Scenario, host: usize) -> bool {
+    scenario.flows.iter().any(|flow| flow.hosts.contains(&host))
+        || scenario.endpoints.iter().any(|end| end.host == host)
+        || scenario.srqs.iter().any(|srq| srq.host == host)
+}
+
 impl World {
     pub(super) fn new(scenario: &Scenario) -> Result<World, String> {
         let mut machines = Vec::new();
         let mut contexts: Vec<Context> = Vec::new();
         let (mut network, mut folders) = (Network::new(scenario), Folders::default());
         for (at, spec) in scenario.hosts.iter().enumerate() {
+            let mut spec = spec.clone();
+            spec.polls &= has_program(scenario, at);
             let host = Host::simulated(&SimulatedHost {
                 seed: scenario.seed ^ (at as u64 + 1) << 48,
                 now_ns: BEGIN,
@@ -61,7 +71,6 @@ impl World {
             device.leave_to_polling(spec.polls);
             contexts.push(device.context().map_err(|e| e.to_string())?);
             machines.push(Machine {
-                spec: spec.clone(),
                 device,
                 wire,
                 folder,
@@ -69,6 +78,7 @@ impl World {
                 endpoints: Vec::new(),
                 pools: Vec::new(),
                 polls: spec.polls,
+                spec,
                 awake_until: 0,
                 stopped_until: 0,
                 is_dead: false,
