@@ -77,6 +77,9 @@ impl Over {
 pub enum Work {
     /// crates/programs/c/asleep.c, 64 bytes: how to send, and how to wait.
     PingPong(&'static str, &'static str),
+    /// crates/programs/c/loops.c: so many connections, each with a thread and a loop of its own, or
+    /// all in one loop.
+    Loops(u32, bool),
     /// crates/programs/c/idle.c, with so many connections.
     Idle(u32),
     /// crates/programs/c/mixed.c; false: without a busy connection.
@@ -103,7 +106,7 @@ impl Sleeper {
     pub fn missing(&self, setting: &Setting) -> Option<String> {
         let ends = setting.places.ends(self.over.wire());
         let installed = match &self.work {
-            Work::PingPong(..) | Work::Idle(_) | Work::Mixed(_) => c_compiler(),
+            Work::PingPong(..) | Work::Loops(..) | Work::Idle(_) | Work::Mixed(_) => c_compiler(),
             Work::Valkey(load) if load.stalls() && self.over.is_rdma() => {
                 Err("Valkey's server falls asleep with replies unsent, on any NIC".into())
             }
@@ -129,6 +132,7 @@ impl Sleeper {
         let _loops = loops?;
         match &self.work {
             Work::PingPong(what, how) => small::ping_pong(setting, what, how, self.over),
+            Work::Loops(count, one) => small::loops(setting, *count, *one, self.over),
             Work::Idle(count) => small::idle(setting, *count, self.over),
             Work::Mixed(has_busy) => small::mixed(setting, *has_busy, self.over),
             Work::Valkey(valkey) => programs::valkey(setting, valkey, self.over),

@@ -89,6 +89,22 @@ fn alone(setting: &Setting, name: &'static str, args: &[&str], over: Over) -> Re
     programs::say(command)
 }
 
+/// Round trips of many connections at once.
+pub fn loops(setting: &Setting, count: u32, one: bool, over: Over) -> Result<Vec<Figure>> {
+    let what = if over.is_rdma() { "rc" } else { "tcp" };
+    let (count, time) = (count.to_string(), milliseconds(setting, 1000));
+    let mut args = vec![what, &count, "0", "100000", &time];
+    args.extend(one.then_some("together"));
+    let text = alone(setting, "loops", &args, over)?;
+    let [median, p99, processor] =
+        ["median ", "99% ", "processor time "].map(|words| after(&text, words));
+    Ok(vec![
+        (String::new(), Unit::Micros, median?),
+        (P99.into(), Unit::Micros, p99?),
+        (PROCESSOR.into(), Unit::Seconds, processor? / 2.0),
+    ])
+}
+
 pub fn idle(setting: &Setting, count: u32, over: Over) -> Result<Vec<Figure>> {
     let what = if over.is_rdma() { "rc" } else { "tcp" };
     let time = milliseconds(setting, 1000);

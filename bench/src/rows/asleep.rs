@@ -120,6 +120,18 @@ pub fn all() -> Vec<Row> {
             "TCP",
         ));
     }
+    for (count, one, title) in [
+        (2, false, "2 threads with a connection and a loop each"),
+        (4, false, "4 threads with a connection and a loop each"),
+        (16, true, "16 connections in one loop"),
+    ] {
+        let name = match one {
+            true => format!("one-loop-{count}"),
+            false => format!("loops-{count}"),
+        };
+        let title = format!("ping-pong of 64 B, asleep in epoll_wait, {title}");
+        rows.push(beside_tcp(name, title, &Work::Loops(count, one), false));
+    }
     rows.push(beside_tcp(
         "idle".into(),
         "100 idle connections, both programs asleep in epoll_wait".into(),

@@ -34,8 +34,7 @@ pub use addressing::pkey_table::PkeyTable;
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use driving::{
     Packets, Readable, Waiting, forks_within, guard_forks, key_violations, objects, port_counters,
-    shards_asleep_by_default, shards_by_default,
-    shutdown, stats,
+    shards_asleep_by_default, shards_by_default, shutdown, stats,
 };
 pub use engine::{DropCounters, KeyViolations, Objects, PortCounters, watch_counters};
 pub use error::{Error, Result};

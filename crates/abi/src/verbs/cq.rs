@@ -254,7 +254,10 @@ unsafe extern "C-unwind" fn get_cq_event(
                 return Ok(0);
             };
             let all = std::iter::once(object.nic.fd()).chain(packets.fds().iter().copied());
-            let filled = fds.iter_mut().zip(all).map(|(place, fd)| *place = cancel::readable(fd));
+            let filled = fds
+                .iter_mut()
+                .zip(all)
+                .map(|(place, fd)| *place = cancel::readable(fd));
             Ok(filled.count())
         },
         || {

@@ -35,7 +35,9 @@ pub fn in_force() -> Vec<Setting> {
             variable: variable.name,
             value: match (variable.name, &*now.value) {
                 (name, "auto") if name == SHARDS.name => {
-                    format!("auto: {}", rnic_nic::shards_by_default())
+                    let asleep = rnic_nic::shards_asleep_by_default();
+                    let polling = rnic_nic::shards_by_default();
+                    format!("auto: {polling}, and {asleep} where threads sleep")
                 }
                 (name, _) if name == RUNTIME_DIR.name && !now.is_set => {
                     format!("/tmp/rnic-{}", rnic_sys::effective_uid())

@@ -186,7 +186,9 @@ fn run(shared: &Shard, port: PortWatch) {
         if watching {
             // A poll that finds much lasts longer than a tick.
             let polls = application_polls || shared.engine.try_lock().is_none();
-            let waits = shared.waiters.drive_or_will(shared.host.now_ns(), RECENT_WAIT_NS);
+            let waits = shared
+                .waiters
+                .drive_or_will(shared.host.now_ns(), RECENT_WAIT_NS);
             let driver = election.driver(polls, waits);
             let event = match asked {
                 true => Event::Asked,

@@ -84,7 +84,9 @@ impl Nic {
             waiting
         });
         waiting.flatten().unwrap_or_else(|| {
-            shards.iter().for_each(|place| self.shard(place).expect_sleep());
+            shards
+                .iter()
+                .for_each(|place| self.shard(place).expect_sleep());
             Waiting::SleepOnChannel
         })
     }
@@ -117,7 +119,9 @@ impl Nic {
 
     /// What it costs to wake a thread, ns, as far as is known.
     fn wake_up(&self, wait: &Wait) -> u64 {
-        let costs = wait.driven().map(|place| self.shard(place).background.wake_up());
+        let costs = wait
+            .driven()
+            .map(|place| self.shard(place).background.wake_up());
         costs.max().unwrap_or(0)
     }
 

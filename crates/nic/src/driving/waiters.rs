@@ -209,7 +209,8 @@ impl Wait {
 
     /// It waits for this engine as well, which others drive.
     pub(super) fn add(&mut self, place: usize, waiters: Arc<Waiters>) {
-        self.parts.push(Part::new(place, waiters, false, self.since));
+        self.parts
+            .push(Part::new(place, waiters, false, self.since));
     }
 
     /// Others drive from now on. The background threads are to be told after this.
@@ -434,10 +435,7 @@ mod alone {
         assert_eq!(first.drive(None, &packets), asleep_on(&[0]));
         let mut second = begin(&[&waiters], true);
         assert_eq!(second.drive(None, &packets), None);
-        assert_eq!(
-            first.drive(woken(&[true; 2]), &packets),
-            asleep_on(&[0])
-        );
+        assert_eq!(first.drive(woken(&[true; 2]), &packets), asleep_on(&[0]));
         drop(first);
         assert!(!waiters.drive() && waiters.sleep());
         assert!(!begin(&[&waiters], true).drives(), "another sleeps");

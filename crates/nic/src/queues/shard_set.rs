@@ -111,7 +111,10 @@ mod tests {
     #[test]
     fn places_tell_which_are_missing() {
         let [none, first, third, both] = [0, 1, 0b100, 0b101].map(Places);
-        assert!(first.contain(none), "a queue without queue pairs is the first's");
+        assert!(
+            first.contain(none),
+            "a queue without queue pairs is the first's"
+        );
         assert!(both.contain(third) && !third.contain(both) && !none.contain(none));
         let all_before = [none, first, third, both, Places(0b111)].map(Places::all_before);
         assert_eq!(all_before, [Some(0), Some(1), None, None, Some(3)]);

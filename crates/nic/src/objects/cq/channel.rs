@@ -220,7 +220,9 @@ impl CompChannel {
 
 /// The shards of all their queue pairs. A channel without one is at home in the first.
 fn places(channels: &[CompChannel]) -> Places {
-    let each = channels.iter().map(|channel| channel.shared.shards.places());
+    let each = channels
+        .iter()
+        .map(|channel| channel.shared.shards.places());
     each.fold(Places::default(), |all, more| all.or(more.or_first()))
 }
 
