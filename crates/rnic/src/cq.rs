@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::completion::Completion;
 use crate::context::Context;
+use crate::device;
 use crate::error::{Error, Result};
 use crate::nic::{self, CompletionOpcode, Waiting};
 use crate::raw::fd;
@@ -31,7 +32,7 @@ const OTHERS: Duration = Duration::from_micros(5);
 /// Its descriptor ([`AsFd`](std::os::fd::AsFd)) fits any event loop.
 #[derive(Clone)]
 pub struct CompletionChannel {
-    raw: nic::CompChannel,
+    raw: device::CompChannel,
 }
 
 impl std::fmt::Debug for CompletionChannel {
@@ -43,7 +44,7 @@ impl std::fmt::Debug for CompletionChannel {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new(raw: nic::CompChannel) -> Result<CompletionChannel> {
+    pub(crate) fn new(raw: device::CompChannel) -> Result<CompletionChannel> {
         fd::set_nonblocking(raw.fd()).map_err(|source| Error::Verb {
             verb: "ibv_create_comp_channel",
             reason: "cannot make the descriptor non-blocking".to_owned(),
@@ -52,7 +53,7 @@ impl CompletionChannel {
         Ok(CompletionChannel { raw })
     }
 
-    pub(crate) fn nic(&self) -> &nic::CompChannel {
+    pub(crate) fn raw(&self) -> &device::CompChannel {
         &self.raw
     }
 
@@ -130,15 +131,20 @@ fn wait_with(
     let others = others.iter().map(|fd| fd::readable(fd.as_raw_fd()));
     let mut fds: SmallVec<[libc::pollfd; 8]> = others.collect();
     let count = fds.len();
-    fds.extend([
-        fd::readable(channel.raw.fd()),
-        fd::readable(-1),
-        fd::readable(-1),
-    ]);
+    fds.push(fd::readable(channel.raw.fd()));
+    let raw = match &channel.raw {
+        device::CompChannel::Software(raw) => raw,
+        // A device that runs by itself.
+        device::CompChannel::System(raw) => {
+            raw.check_alive("ibv_get_cq_event")?;
+            return fd::wait_any(&mut fds, deadline).map_err(failed);
+        }
+    };
+    fds.extend([fd::readable(-1), fd::readable(-1)]);
     let fds = RefCell::new(fds);
     let looked = Cell::new(Instant::now());
     let over = || {
-        if channel.raw.has_event() {
+        if raw.has_event() {
             return true;
         }
         if looked.get().elapsed() < OTHERS {
@@ -148,9 +154,9 @@ fn wait_with(
         looked.set(now);
         deadline.is_some_and(|at| at <= now) || fd::are_ready(&mut fds.borrow_mut()[..count])
     };
-    let channels = [channel.raw.clone()];
+    let channels = [raw.clone()];
     if count == 0 {
-        channel.raw.begin_wait("ibv_get_cq_event");
+        raw.begin_wait("ibv_get_cq_event");
     }
     let waited = Waited;
     let mut woken = None;
@@ -174,7 +180,7 @@ fn wait_with(
         nic::CompChannel::end_wait();
         ready?;
         if its || deadline.is_some_and(|at| at <= Instant::now()) {
-            if channel.raw.has_event() {
+            if raw.has_event() {
                 waited.end(nic::Over::Done);
             }
             return Ok(its);
@@ -240,7 +246,7 @@ impl CompletionQueueBuilder {
         let raw = self
             .context
             .raw
-            .create_cq(self.entries, Some(channel.nic()), self.id)?;
+            .create_cq(self.entries, channel.raw(), self.id)?;
         Ok(CompletionQueue {
             inner: Arc::new(Inner {
                 raw,
@@ -260,7 +266,7 @@ pub struct CompletionQueue {
 }
 
 struct Inner {
-    raw: nic::Cq,
+    raw: device::Cq,
     channel: CompletionChannel,
     /// Other queues report on the channel too.
     shared: bool,
@@ -288,7 +294,7 @@ impl std::fmt::Debug for CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn nic(&self) -> &nic::Cq {
+    pub(crate) fn raw(&self) -> &device::Cq {
         &self.inner.raw
     }
 
@@ -438,10 +444,7 @@ impl CompletionQueue {
             return;
         };
         let taken = &mut state.taken;
-        // Also those whose event nobody has fetched: the device drops them with the queue pair.
-        while let Ok(Some((entry, _))) = self.inner.raw.take_any() {
-            taken.push_back(entry);
-        }
+        self.inner.raw.take_all(|entry| taken.push_back(entry));
         taken.retain(|entry| {
             let ours = entry.qpn == qpn && is_receive(entry.opcode);
             if ours {
@@ -460,12 +463,16 @@ fn is_receive(opcode: CompletionOpcode) -> bool {
 }
 
 impl State {
-    fn next(&mut self, cq: &nic::Cq) -> Result<Option<Completion>> {
+    fn next(&mut self, cq: &device::Cq) -> Result<Option<Completion>> {
         if self.taken.is_empty() {
             let taken = &mut self.taken;
             cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
         }
-        Ok(self.taken.pop_front().map(|entry| self.finish(entry)))
+        let mut next = self.taken.pop_front().map(|entry| self.finish(entry));
+        if let Some(completion) = next.as_mut().filter(|_| cq.is_system()) {
+            completion.tell_network_header();
+        }
+        Ok(next)
     }
 
     /// Finds the work request of a completion and takes its buffer out of the queue.
@@ -493,7 +500,7 @@ impl State {
 
 impl AsRawFd for CompletionChannel {
     fn as_raw_fd(&self) -> RawFd {
-        self.nic().fd()
+        self.raw.fd()
     }
 }
 
@@ -502,7 +509,7 @@ impl AsFd for CompletionChannel {
     /// used as they are; edge-triggered ones must take all events and then poll the queues once
     /// more.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        fd::of_channel(self.nic())
+        fd::of_channel(&self.raw)
     }
 }
 

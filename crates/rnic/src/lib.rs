@@ -64,12 +64,14 @@
 //! crate's `Cargo.toml` lists the whole surface.
 #![deny(unsafe_code)]
 
+mod capabilities;
 pub mod cm;
 mod completion;
 mod connect;
 mod context;
 mod cq;
 mod datagram;
+mod device;
 mod endpoint;
 mod error;
 pub mod exchange;
@@ -94,6 +96,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 // below.
 use rnic_nic as nic;
 
+pub use capabilities::{BackEnd, Capabilities};
 pub use cm::{
     CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
     CmRequest,

@@ -119,6 +119,7 @@ impl CmConnector {
         reports: Reports,
         qp: PreparedQueuePair<T>,
     ) -> Result<CmPending<T>> {
+        qp.inner.check_managed()?;
         let kind = Kind::Connect(qp.inner.clone(), qp.settings);
         let object = self.object(reports, T::TYPE, kind)?;
         if T::TYPE == QpType::Rc {
@@ -163,6 +164,7 @@ impl CmConnector {
     }
 
     fn search(&self, reports: Reports, qp: &DatagramQueuePair) -> Result<CmSearch> {
+        qp.check_managed()?;
         let object = self.object(reports, QpType::Ud, Kind::Datagram)?;
         let partition = IdOption::PkeyIndex(qp.pkey_index());
         object.id.set_option(partition)?;

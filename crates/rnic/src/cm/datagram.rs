@@ -197,6 +197,7 @@ impl CmJoining {
         from: IpAddr,
         group: IpAddr,
     ) -> Result<CmJoining> {
+        qp.check_managed()?;
         let to = SocketAddr::new(group, 0);
         let link = Link {
             kind: Kind::Group,

@@ -298,6 +298,7 @@ impl<T: Connected> CmRequest<T> {
         qp: PreparedQueuePair<T>,
         data: &[u8],
     ) -> Result<CmPending<T>> {
+        qp.inner.check_managed()?;
         let peer = self.peer_addr()?;
         let asked = match &self.event()?.param {
             EventParam::Conn(conn) => conn.clone(),
@@ -343,6 +344,7 @@ impl CmRequest<Ud> {
     /// # Errors
     /// [`Error::Verb`]: which call was refused.
     pub fn accept(mut self, qp: &DatagramQueuePair, private_data: &[u8]) -> Result<()> {
+        qp.check_managed()?;
         let param = ConnParam {
             private_data,
             qp_num: qp.qpn(),
