@@ -8,9 +8,16 @@ mod datagrams;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
 mod fork;
+mod libibverbs;
 mod loopback;
 mod stopped_peer;
 mod surface;
 mod two_processes;
 mod xrc;
 mod xrc_target;
+
+/// What the device can do that the tests run on: `RNIC_DEVICE` names it.
+fn device() -> rnic::Capabilities {
+    let context = rnic::Context::open().expect("the device opens");
+    context.capabilities()
+}
