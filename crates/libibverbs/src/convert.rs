@@ -2,10 +2,12 @@
 
 use core::ffi::c_char;
 
+use rnic_layouts::cm::{rdma_conn_param, rdma_ud_param};
 use rnic_layouts::*;
+use rnic_nic::cm::{ConnEvent, EventKind, UdEvent};
 use rnic_nic::{
-    AhAttr, Completion, CompletionOpcode, DeviceAttr, Immediate, NetworkHeader, PathMtu, PortAttr,
-    PortState, QpAttr, QpCap, QpEvent, Status,
+    Access, AhAttr, Completion, CompletionOpcode, DeviceAttr, Gid, Immediate, NetworkHeader,
+    PathMtu, PortAttr, PortState, QpAttr, QpCap, QpEvent, QpState, Status,
 };
 
 /// Marks the ids of sends, by the highest two bits. What a failed request was, its completion does
@@ -167,6 +169,94 @@ pub fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
         rnr_retry: attr.rnr_retry,
         ..ibv_qp_attr::default()
     }
+}
+
+fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
+    AhAttr {
+        dgid: Gid(ah.grh.dgid.raw),
+        flow_label: ah.grh.flow_label,
+        sgid_index: ah.grh.sgid_index,
+        hop_limit: ah.grh.hop_limit,
+        traffic_class: ah.grh.traffic_class,
+        dlid: ah.dlid,
+        sl: ah.sl,
+        src_path_bits: ah.src_path_bits,
+        static_rate: ah.static_rate,
+        is_global: ah.is_global != 0,
+        port_num: ah.port_num,
+    }
+}
+
+/// Attributes that a connection manager gives for a transition to this state.
+pub fn attr_from_c(attr: &ibv_qp_attr, qp_state: QpState) -> QpAttr {
+    QpAttr {
+        qp_state,
+        path_mtu: PathMtu::from_ibv(attr.path_mtu),
+        qkey: attr.qkey,
+        rq_psn: attr.rq_psn,
+        sq_psn: attr.sq_psn,
+        dest_qp_num: attr.dest_qp_num,
+        qp_access_flags: Access(attr.qp_access_flags),
+        ah: ah_from_c(&attr.ah_attr),
+        pkey_index: attr.pkey_index,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        port_num: attr.port_num,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        ..QpAttr::default()
+    }
+}
+
+/// What an event of a connection manager says of datagrams.
+pub fn ud_event(param: &rdma_ud_param, private_data: Vec<u8>) -> UdEvent {
+    UdEvent {
+        private_data,
+        ah: ah_from_c(&param.ah_attr),
+        qp_num: param.qp_num,
+        qkey: param.qkey,
+    }
+}
+
+/// What one says of a connection.
+pub fn conn_event(param: &rdma_conn_param, private_data: Vec<u8>) -> ConnEvent {
+    ConnEvent {
+        private_data,
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        flow_control: param.flow_control != 0,
+        retry_count: param.retry_count,
+        rnr_retry_count: param.rnr_retry_count,
+        srq: param.srq != 0,
+        qp_num: param.qp_num,
+        ..ConnEvent::default()
+    }
+}
+
+/// What happened, if it is known.
+pub fn event_kind(value: u32) -> Option<EventKind> {
+    use EventKind::*;
+    const ALL: [EventKind; 16] = [
+        AddrResolved,
+        AddrError,
+        RouteResolved,
+        RouteError,
+        ConnectRequest,
+        ConnectResponse,
+        ConnectError,
+        Unreachable,
+        Rejected,
+        Established,
+        Disconnected,
+        DeviceRemoval,
+        MulticastJoin,
+        MulticastError,
+        AddrChange,
+        TimewaitExit,
+    ];
+    ALL.into_iter().find(|kind| *kind as u32 == value)
 }
 
 /// A text that may fill its field to the end.

@@ -11,6 +11,11 @@
 //! In a forked child every call is ENODEV, and nothing is destroyed: the objects are the parent's.
 #![deny(unsafe_code)]
 
+pub mod cm {
+    //! The connection manager of the system's librdmacm, which is loaded as libibverbs is.
+
+    pub use crate::objects::cm::{Event, EventChannel, Id, is_there};
+}
 mod convert;
 mod errors;
 mod gids;

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rnic_layouts::cm::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use rnic_layouts::*;
 use rnic_nic::{Error, Result};
 
@@ -13,17 +14,20 @@ use rnic_nic::{Error, Result};
 const NAME: &str = "libibverbs.so.1";
 
 macro_rules! symbols {
-    ($($field:ident: $name:literal, $version:literal, fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
-        /// The functions that every library of this ABI has.
-        pub struct Library {
+    ($(#[$doc:meta])* $library:ident {
+        $($field:ident: $name:literal, $version:literal, fn($($arg:ty),*) $(-> $ret:ty)?;)*
+    } if there {
+        $($maybe:ident: $maybe_name:literal, $maybe_version:literal, $function:ty;)*
+    }) => {
+        $(#[$doc])*
+        pub struct $library {
             $(pub $field: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
-            /// Since rdma-core 34.
-            pub query_gid_table: Option<QueryGidTable>,
+            $(pub $maybe: Option<$function>,)*
         }
 
-        impl Library {
-            fn resolve(loaded: &Loaded) -> Result<Library> {
-                Ok(Library {
+        impl $library {
+            fn resolve(loaded: &Loaded) -> Result<$library> {
+                Ok($library {
                     $($field: {
                         let found = loaded.require($name, $version)?;
                         // SAFETY: the symbol of this name and version has this signature: it is
@@ -35,12 +39,10 @@ macro_rules! symbols {
                             >(found)
                         }
                     },)*
-                    query_gid_table: loaded
-                        .find(c"_ibv_query_gid_table", c"IBVERBS_1.11")
+                    $($maybe: loaded.find($maybe_name, $maybe_version).map(|found| {
                         // SAFETY: as above.
-                        .map(|found| unsafe {
-                            std::mem::transmute::<*mut c_void, QueryGidTable>(found)
-                        }),
+                        unsafe { std::mem::transmute::<*mut c_void, $function>(found) }
+                    }),)*
                 })
             }
         }
@@ -52,6 +54,8 @@ type QueryGidTable =
     unsafe extern "C" fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
 
 symbols! {
+    /// The functions of libibverbs.
+    Library {
     get_device_list: c"ibv_get_device_list", c"IBVERBS_1.1", fn(*mut c_int) -> *mut *mut ibv_device;
     free_device_list: c"ibv_free_device_list", c"IBVERBS_1.1", fn(*mut *mut ibv_device);
     get_device_name: c"ibv_get_device_name", c"IBVERBS_1.1", fn(*mut ibv_device) -> *const c_char;
@@ -101,6 +105,45 @@ symbols! {
         fn(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
     detach_mcast: c"ibv_detach_mcast", c"IBVERBS_1.1",
         fn(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
+    } if there {
+        query_gid_table: c"_ibv_query_gid_table", c"IBVERBS_1.11", QueryGidTable;
+    }
+}
+
+symbols! {
+    /// The functions of librdmacm.
+    Manager {
+        create_event_channel: c"rdma_create_event_channel", c"RDMACM_1.0",
+            fn() -> *mut rdma_event_channel;
+        destroy_event_channel: c"rdma_destroy_event_channel", c"RDMACM_1.0",
+            fn(*mut rdma_event_channel);
+        get_cm_event: c"rdma_get_cm_event", c"RDMACM_1.0",
+            fn(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
+        ack_cm_event: c"rdma_ack_cm_event", c"RDMACM_1.0", fn(*mut rdma_cm_event) -> c_int;
+        create_id: c"rdma_create_id", c"RDMACM_1.0",
+            fn(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
+        destroy_id: c"rdma_destroy_id", c"RDMACM_1.0", fn(*mut rdma_cm_id) -> c_int;
+        migrate_id: c"rdma_migrate_id", c"RDMACM_1.0",
+            fn(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int;
+        bind_addr: c"rdma_bind_addr", c"RDMACM_1.0",
+            fn(*mut rdma_cm_id, *mut libc::sockaddr) -> c_int;
+        resolve_addr: c"rdma_resolve_addr", c"RDMACM_1.0",
+            fn(*mut rdma_cm_id, *mut libc::sockaddr, *mut libc::sockaddr, c_int) -> c_int;
+        resolve_route: c"rdma_resolve_route", c"RDMACM_1.0", fn(*mut rdma_cm_id, c_int) -> c_int;
+        connect: c"rdma_connect", c"RDMACM_1.0",
+            fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+        listen: c"rdma_listen", c"RDMACM_1.0", fn(*mut rdma_cm_id, c_int) -> c_int;
+        accept: c"rdma_accept", c"RDMACM_1.0", fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+        establish: c"rdma_establish", c"RDMACM_1.2", fn(*mut rdma_cm_id) -> c_int;
+        reject: c"rdma_reject", c"RDMACM_1.0", fn(*mut rdma_cm_id, *const c_void, u8) -> c_int;
+        disconnect: c"rdma_disconnect", c"RDMACM_1.0", fn(*mut rdma_cm_id) -> c_int;
+        init_qp_attr: c"rdma_init_qp_attr", c"RDMACM_1.2",
+            fn(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
+        set_option: c"rdma_set_option", c"RDMACM_1.0",
+            fn(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
+        join_multicast: c"rdma_join_multicast", c"RDMACM_1.0",
+            fn(*mut rdma_cm_id, *mut libc::sockaddr, *mut c_void) -> c_int;
+    } if there {}
 }
 
 /// A loaded object. It is never closed: its providers have state of their own, and threads.
@@ -123,7 +166,8 @@ fn dl_error() -> String {
 }
 
 impl Loaded {
-    fn open(path: &CStr) -> Result<Loaded> {
+    /// `what`: what it is, and the package that has it.
+    fn open(path: &CStr, what: &str) -> Result<Loaded> {
         // SAFETY: a path that ends with a zero. Constructors of the library run, as they would had
         // the program been linked with it.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -133,10 +177,7 @@ impl Loaded {
             return Err(Error::new(
                 "dlopen",
                 libc::ENOENT,
-                format!(
-                    "RDMA devices of the system need {NAME} (package libibverbs1, or rdma-core): {}",
-                    dl_error()
-                ),
+                format!("RDMA devices of the system need {what}: {}", dl_error()),
             ));
         }
         Ok(Loaded { handle, name })
@@ -187,7 +228,25 @@ impl Library {
             let path = CString::new(path.as_os_str().as_bytes());
             let path = path.map_err(|_| Error::invalid("dlopen", "a path with a zero in it"))?;
             count_forks();
-            Library::resolve(&Loaded::open(&path)?)
+            let what = "libibverbs.so.1 (package libibverbs1, or rdma-core)";
+            Library::resolve(&Loaded::open(&path, what)?)
+        });
+        loaded.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl Manager {
+    /// The library of the system.
+    ///
+    /// # Errors
+    /// It cannot be loaded, or lacks a function.
+    pub fn get() -> Result<&'static Manager> {
+        static MANAGER: OnceLock<Result<Manager>> = OnceLock::new();
+        let loaded = MANAGER.get_or_init(|| {
+            // Its ids are of devices of that one.
+            Library::get()?;
+            let what = "librdmacm.so.1 (package librdmacm1, or rdma-core) to connect";
+            Manager::resolve(&Loaded::open(c"librdmacm.so.1", what)?)
         });
         loaded.as_ref().map_err(Clone::clone)
     }

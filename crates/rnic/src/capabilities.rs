@@ -36,8 +36,14 @@ pub struct Capabilities {
     pub flush: bool,
     /// Groups of datagrams.
     pub multicast: bool,
-    /// The connection manager ([`cm`](crate::cm)) connects its queue pairs.
+    /// The connection manager ([`cm`](crate::cm)) connects its queue pairs of RC, and finds services
+    /// for datagrams.
     pub connection_manager: bool,
+    /// It connects those of UC, too. The system's has none of them.
+    pub connection_manager_uc: bool,
+    /// By it a service for datagrams may have any queue key. Else it has
+    /// [`UDP_QKEY`](crate::cm::UDP_QKEY).
+    pub connection_manager_qkey: bool,
     /// Queue pairs have [`Counters`](crate::Counters) of their own. Else all of them stay 0.
     pub counters: bool,
     /// Most READs and atomics in flight, of a queue pair.
@@ -65,6 +71,8 @@ impl Context {
                     flush: true,
                     multicast: true,
                     connection_manager: true,
+                    connection_manager_uc: true,
+                    connection_manager_qkey: true,
                     counters: true,
                     max_rd_atomic: attr.max_qp_rd_atom as u8,
                     max_inline_data: attr.max_inline_data,
@@ -80,7 +88,9 @@ impl Context {
                 windows: can.windows,
                 flush: false,
                 multicast: can.multicast,
-                connection_manager: false,
+                connection_manager: rnic_libibverbs::cm::is_there(),
+                connection_manager_uc: false,
+                connection_manager_qkey: false,
                 counters: false,
                 max_rd_atomic: can.max_rd_atomic,
                 max_inline_data: can.max_inline_data,
@@ -90,9 +100,9 @@ impl Context {
 
     /// What the device is made of.
     pub fn back_end(&self) -> BackEnd {
-        match self.raw.told() {
-            None => BackEnd::Software,
-            Some(_) => BackEnd::System,
+        match self.raw.is_system() {
+            false => BackEnd::Software,
+            true => BackEnd::System,
         }
     }
 }

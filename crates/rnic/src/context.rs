@@ -81,6 +81,13 @@ impl std::fmt::Debug for Context {
     }
 }
 
+/// The device that [`Context::open`] opens is one of the system's.
+pub(crate) fn default_is_system() -> bool {
+    rnic_settings::DEVICE
+        .text()
+        .is_some_and(|name| name != nic::DEVICE_NAME)
+}
+
 impl Context {
     /// Opens the software NIC (`ibv_open_device`): joins UDP port 4791 of this host. If the
     /// environment variable `RNIC_DEVICE` names another device, opens that one.

@@ -128,9 +128,12 @@ impl DatagramQueuePair {
         }
     }
 
-    /// Refuses a device whose queue pairs the connection manager cannot serve.
-    pub(crate) fn check_managed(&self) -> Result<()> {
-        self.inner.check_managed()
+    pub(crate) fn raw(&self) -> &device::Qp {
+        &self.inner.qp
+    }
+
+    pub(crate) fn is_system(&self) -> bool {
+        self.inner.is_system()
     }
 
     /// Index of its P_Key.

@@ -326,10 +326,9 @@ impl Inner {
         &self.pd
     }
 
-    /// Refuses a device whose queue pairs the connection manager cannot serve.
-    pub(crate) fn check_managed(&self) -> Result<()> {
-        let what = "there is no connection manager for queue pairs";
-        Ok(self.qp.only_software("rdma_create_id", what)?)
+    /// Of a device of the system.
+    pub(crate) fn is_system(&self) -> bool {
+        self.qp.is_system()
     }
 
     fn error(&self, error: nic::Error, posted: usize) -> Error {
@@ -468,6 +467,10 @@ impl<T: Connected> PreparedQueuePair<T> {
 }
 
 impl<T: Transport> PreparedQueuePair<T> {
+    pub(crate) fn is_system(&self) -> bool {
+        self.inner.is_system()
+    }
+
     /// Queue pair number.
     pub fn qpn(&self) -> u32 {
         self.inner.qp.qpn()

@@ -1,5 +1,6 @@
 //! The handles. Each owns one object of the library, and what that was made of.
 
+pub mod cm;
 pub mod context;
 pub mod cq;
 pub mod memory;

@@ -36,6 +36,10 @@ impl Context {
         }
     }
 
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self, Context::System(_))
+    }
+
     /// `None`: the software NIC, which can do everything.
     pub(crate) fn abilities(&self) -> Option<system::Abilities> {
         match self {

@@ -4,6 +4,7 @@
 //! What only one of them has is refused here by name, as the capabilities say
 //! ([`Context::capabilities`](crate::Context::capabilities)).
 
+pub(crate) mod cm;
 mod context;
 mod cq;
 mod memory;
@@ -21,12 +22,6 @@ use crate::nic;
 /// Of objects that do not belong together.
 fn of_another_device(verb: &'static str) -> nic::Error {
     nic::Error::invalid(verb, "it is of another device than what it is used with")
-}
-
-/// Of what the software NIC alone has.
-fn software_only(verb: &'static str, what: &'static str, device: &str) -> nic::Error {
-    let why = format!("{what} on the device {device} of the system (`Context::capabilities`)");
-    nic::Error::new(verb, libc::EOPNOTSUPP, why)
 }
 
 /// Does the same with either.

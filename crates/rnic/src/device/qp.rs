@@ -2,7 +2,7 @@
 
 use rnic_libibverbs as system;
 
-use super::{Cq, Pd, Srq, either, of_another_device, software_only};
+use super::{Cq, Pd, Srq, either, of_another_device};
 use crate::nic::{
     self, Counters, Gid, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWqe, Result,
 };
@@ -73,12 +73,8 @@ impl Qp {
         }
     }
 
-    /// Refuses what the software NIC alone can do.
-    pub(crate) fn only_software(&self, verb: &'static str, what: &'static str) -> Result<()> {
-        match self {
-            Qp::Software(_) => Ok(()),
-            Qp::System(qp) => Err(software_only(verb, what, qp.context().name())),
-        }
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self, Qp::System(_))
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::{device, nic};
+use crate::device;
 
 /// Makes reads of `fd` return EAGAIN instead of blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
@@ -95,7 +95,7 @@ pub(crate) fn of_channel(channel: &device::CompChannel) -> BorrowedFd<'_> {
 }
 
 /// The descriptor of a channel of the connection manager.
-pub(crate) fn of_events(channel: &nic::cm::EventChannel) -> BorrowedFd<'_> {
+pub(crate) fn of_events(channel: &device::cm::EventChannel) -> BorrowedFd<'_> {
     // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel`
     // is one.
     unsafe { BorrowedFd::borrow_raw(channel.fd()) }
