@@ -9,7 +9,7 @@
 //! here, because a C program may store anything in it. Each file asserts its figures at compile
 //! time; `rnic-abi`'s `tests/layout.rs` compares them, the signedness of the scalars and the enum
 //! values with the installed headers.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 #![allow(
     missing_docs,
     non_camel_case_types,

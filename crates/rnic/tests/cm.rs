@@ -357,7 +357,7 @@ fn many_threads_wait_on_one_listener() {
 fn qkey() -> u32 {
     match crate::device().connection_manager_qkey {
         true => 0x1234,
-        false => rnic::cm::UDP_QKEY,
+        false => UDP_QKEY,
     }
 }
 
