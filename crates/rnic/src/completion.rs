@@ -142,19 +142,6 @@ impl Completion {
         std::mem::take(&mut self.released)
     }
 
-    /// Of a device that does not say what network header a datagram has in front: the first four bits
-    /// are 6 if it is an IPv6 header, as programs tell them apart.
-    pub(crate) fn tell_network_header(&mut self) {
-        if self.entry.grh.is_none() {
-            return;
-        }
-        let is_v6 = self.data().first().is_some_and(|byte| byte >> 4 == 6);
-        self.entry.grh = Some(match is_v6 {
-            true => nic::NetworkHeader::Ipv6,
-            false => nic::NetworkHeader::Ipv4,
-        });
-    }
-
     /// The completion if it succeeded, else why not.
     pub fn ok(self) -> Result<Completion, CompletionError> {
         if self.entry.status == Status::Success {

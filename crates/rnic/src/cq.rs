@@ -13,7 +13,7 @@ use crate::completion::Completion;
 use crate::context::Context;
 use crate::device;
 use crate::error::{Error, Result};
-use crate::nic::{self, CompletionOpcode, Waiting};
+use crate::nic::{self, CompletionOpcode, NetworkHeader, Waiting};
 use crate::raw::fd;
 use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};
@@ -455,6 +455,14 @@ impl CompletionQueue {
     }
 }
 
+/// By its first byte: as programs tell them apart, it is an IPv6 header if it begins with a 6.
+fn network_header(first: u8) -> NetworkHeader {
+    match first >> 4 {
+        6 => NetworkHeader::Ipv6,
+        _ => NetworkHeader::Ipv4,
+    }
+}
+
 fn is_receive(opcode: CompletionOpcode) -> bool {
     matches!(
         opcode,
@@ -468,15 +476,13 @@ impl State {
             let taken = &mut self.taken;
             cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
         }
-        let mut next = self.taken.pop_front().map(|entry| self.finish(entry));
-        if let Some(completion) = next.as_mut().filter(|_| cq.is_system()) {
-            completion.tell_network_header();
-        }
-        Ok(next)
+        let of_system = cq.is_system();
+        let next = self.taken.pop_front();
+        Ok(next.map(|entry| self.finish(entry, of_system)))
     }
 
     /// Finds the work request of a completion and takes its buffer out of the queue.
-    fn finish(&self, entry: nic::Completion) -> Completion {
+    fn finish(&self, mut entry: nic::Completion, of_system: bool) -> Completion {
         let mut released = Vec::new();
         let of_qp = || self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn);
         let queue = match (is_receive(entry.opcode), srq_of(entry.wr_id)) {
@@ -488,6 +494,14 @@ impl State {
             (false, _) => of_qp().map(|(_, work)| &work.send),
         };
         let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
+        if of_system && entry.grh.is_some() {
+            // Such a device does not say which network header a datagram has in front.
+            let first = found.as_ref().and_then(|found| {
+                let buffer = found.buffer.as_ref()?;
+                buffer.get(found.start).copied()
+            });
+            entry.grh = first.map(network_header);
+        }
         Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
             start: found.as_ref().map_or(0, |f| f.start),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::device::{self, Work};
+use crate::device::{self, Request, Work};
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
 use crate::nic::{Flush, Placement, SendData, SendOp, SendWqe, SgList, Sge};
@@ -309,21 +309,6 @@ impl SendRequest {
         }
     }
 
-    /// As the device takes it. Buffer and objects stay in `self`.
-    pub(crate) fn work(&self, wr_id: u64) -> Work<'_> {
-        let (mut ah, mut window) = (None, None);
-        match &self.names {
-            Names::Nothing => {}
-            Names::Way(way) => ah = Some(way),
-            Names::Window(mw, region) => window = region.window_of(mw),
-        }
-        Work {
-            wqe: self.wqe(wr_id),
-            ah,
-            window,
-        }
-    }
-
     /// Takes the buffer back out of a request that was not posted.
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.data {
@@ -340,26 +325,6 @@ impl SendRequest {
         }
     }
 
-    fn wqe(&self, wr_id: u64) -> SendWqe {
-        SendWqe {
-            srqn: self.srqn,
-            wr_id,
-            op: self.op,
-            data: match &self.data {
-                Data::Buffer { buffer, start, len } => SendData::Gather(smallvec![Sge {
-                    addr: buffer.addr() + *start as u64,
-                    // Longer buffers are refused by `check`.
-                    length: *len as u32,
-                    lkey: buffer.lkey(),
-                }]),
-                Data::Inline(bytes) => SendData::Inline(bytes.clone()),
-            },
-            signaled: self.signaled,
-            solicited: self.solicited,
-            fence: self.fence,
-        }
-    }
-
     /// Refuses what no queue has room for, ever: from a full queue the device's errno does not tell
     /// it apart.
     pub(crate) fn check(&self, max_inline_data: u32) -> Result<()> {
@@ -372,6 +337,50 @@ impl SendRequest {
                 )))
             }
             Data::Inline(_) => Ok(()),
+        }
+    }
+}
+
+/// The buffer and the objects stay in `self`.
+impl Request for SendRequest {
+    #[inline]
+    fn is_for_system(&self) -> bool {
+        matches!(self.names, Names::Way(_))
+    }
+
+    #[inline]
+    fn wqe(&self, wr_id: u64) -> SendWqe {
+        SendWqe {
+            srqn: self.srqn,
+            wr_id,
+            op: self.op,
+            data: match &self.data {
+                Data::Buffer { buffer, start, len } => SendData::Gather(smallvec![Sge {
+                    addr: buffer.addr() + *start as u64,
+                    // Longer buffers are refused by `check`.
+                    length: *len as u32,
+                    lkey: buffer.lkey(),
+                }]),
+                // `clone` copies byte by byte.
+                Data::Inline(bytes) => SendData::Inline(SmallVec::from_slice(bytes)),
+            },
+            signaled: self.signaled,
+            solicited: self.solicited,
+            fence: self.fence,
+        }
+    }
+
+    fn work(&self, wr_id: u64) -> Work<'_> {
+        let (mut ah, mut window) = (None, None);
+        match &self.names {
+            Names::Nothing => {}
+            Names::Way(way) => ah = Some(way),
+            Names::Window(mw, region) => window = region.window_of(mw),
+        }
+        Work {
+            wqe: self.wqe(wr_id),
+            ah,
+            window,
         }
     }
 }

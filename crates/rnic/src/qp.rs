@@ -392,9 +392,7 @@ impl Inner {
             });
         }
         let mut queue = self.work.send.lock();
-        let posted = self
-            .qp
-            .post_send(std::iter::once(request.work(queue.next())));
+        let posted = self.qp.post_send(std::iter::once((&request, queue.next())));
         match posted {
             // Refused so unclearly that its memory may be in use.
             Ok(()) | Err((1.., _)) => {
@@ -419,8 +417,8 @@ impl Inner {
         };
         let mut queue = self.work.send.lock();
         let first = queue.next();
-        let works = (requests[..good].iter().zip(first..)).map(|(r, id)| r.work(id));
-        let (posted, outcome) = match self.qp.post_send(works) {
+        let good_ones = requests[..good].iter().zip(first..);
+        let (posted, outcome) = match self.qp.post_send(good_ones) {
             Ok(()) => (good, refused),
             Err((posted, error)) => (posted, Err(self.error(error, queue.len() + posted))),
         };

@@ -14,7 +14,7 @@ mod srq;
 pub(crate) use context::{Context, system_devices};
 pub(crate) use cq::{CompChannel, Cq};
 pub(crate) use memory::{Ah, Mr, Mw, Pd, Xrcd, system_window};
-pub(crate) use qp::{Qp, QpInit, Work};
+pub(crate) use qp::{Qp, QpInit, Request, Work};
 pub(crate) use srq::Srq;
 
 use crate::nic;

@@ -4,11 +4,21 @@ use rnic_libibverbs as system;
 
 use super::{Cq, Pd, Srq, either, of_another_device};
 use crate::nic::{
-    self, Counters, Gid, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWqe, Result,
+    self, Counters, Gid, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWqe, Result, SendWqe,
 };
 
 /// A request for the send queue, with the objects that the system's library wants to be named.
 pub(crate) type Work<'a> = system::SendWork<'a>;
+
+/// What is posted, as either back end takes it.
+pub(crate) trait Request {
+    /// It names an object of a device of the system.
+    fn is_for_system(&self) -> bool;
+    /// For the software NIC.
+    fn wqe(&self, wr_id: u64) -> SendWqe;
+    /// For a device of the system.
+    fn work(&self, wr_id: u64) -> Work<'_>;
+}
 
 /// What to create.
 pub(crate) struct QpInit<'a> {
@@ -133,18 +143,26 @@ impl Qp {
         either!(Qp, self, qp => qp.detach_mcast(group))
     }
 
-    /// Posts requests in order, as one list. The error comes with how many of them are posted.
+    /// Posts requests in order, as one list, under these ids. The error comes with how many of them
+    /// are posted.
     #[inline]
-    pub(crate) fn post_send<'a>(
+    pub(crate) fn post_send<'a, R: Request + 'a>(
         &self,
-        works: impl Iterator<Item = Work<'a>>,
+        requests: impl Iterator<Item = (&'a R, u64)>,
     ) -> std::result::Result<(), (usize, nic::Error)> {
         match self {
-            Qp::Software(qp) => qp.post_send(&mut works.map(|work| match work.ah.is_some() {
-                false => Ok(work.wqe),
-                true => Err(of_another_device("ibv_post_send")),
-            })),
-            Qp::System(qp) => qp.post_send(works).map(drop),
+            Qp::Software(qp) => {
+                qp.post_send(
+                    &mut requests.map(|(request, id)| match request.is_for_system() {
+                        false => Ok(request.wqe(id)),
+                        true => Err(of_another_device("ibv_post_send")),
+                    }),
+                )
+            }
+            Qp::System(qp) => {
+                let works = requests.map(|(request, id)| request.work(id));
+                qp.post_send(works).map(drop)
+            }
         }
     }
 
