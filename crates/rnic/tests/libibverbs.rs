@@ -73,7 +73,7 @@ fn the_same_tests_pass_on_a_device_of_a_library() {
         symlink(drop_in(), scratch.0.join(name)).expect("a link");
     }
     let tests = tests_of_devices();
-    assert!(tests.len() >= 60, "{}", tests.len());
+    assert!(tests.len() >= 75, "{}", tests.len());
     let mut failed = Vec::new();
     for name in &tests {
         let this = std::env::current_exe().expect("own path");

@@ -11,32 +11,32 @@ use rnic::{
     PathMtu, ProtectionDomain, QpState, QueuePair, Rc, SendRequest, Status, WindowRights,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Side {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-    qp: QueuePair<Rc>,
+pub(crate) struct Side {
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) qp: QueuePair<Rc>,
 }
 
 impl Side {
-    fn next(&self) -> Completion {
+    pub(crate) fn next(&self) -> Completion {
         self.cq.wait(PATIENCE).expect("a completion")
     }
 
-    fn done(&self) -> Completion {
+    pub(crate) fn done(&self) -> Completion {
         self.next().ok().expect("success")
     }
 
-    fn buffer(&self, bytes: &[u8]) -> Buffer {
+    pub(crate) fn buffer(&self, bytes: &[u8]) -> Buffer {
         self.pd.buffer_from(bytes).expect("memory")
     }
 }
 
-type Builder = rnic::QueuePairBuilder<Rc>;
+pub(crate) type Builder = rnic::QueuePairBuilder<Rc>;
 
 /// Two connected sides with a completion queue and a protection domain each.
-fn pair_with(
+pub(crate) fn pair_with(
     left: impl Fn(Builder) -> Builder,
     right: impl Fn(Builder) -> Builder,
 ) -> (Side, Side) {
@@ -66,7 +66,7 @@ fn pair_with(
     (left, right)
 }
 
-fn pair() -> (Side, Side) {
+pub(crate) fn pair() -> (Side, Side) {
     pair_with(|b| b, |b| b)
 }
 

@@ -5,6 +5,7 @@ mod cm;
 mod cm_events;
 mod connection_report;
 mod datagrams;
+mod devices;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
 mod fork;
