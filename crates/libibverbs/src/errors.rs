@@ -31,12 +31,13 @@ pub fn last_errno() -> i32 {
     }
 }
 
-/// Of a verb that gives 0 or an errno; old ones give -1 and set it.
+/// Of a verb that gives 0 or an errno. Old ones give -1 and set it, and some providers (rxe's) give
+/// it negated.
 pub fn outcome(verb: &'static str, device: &str, given: c_int) -> Result<()> {
     match given {
         0 => Ok(()),
-        1.. => Err(refused(verb, device, given)),
-        _ => Err(refused(verb, device, last_errno())),
+        -1 => Err(refused(verb, device, last_errno())),
+        _ => Err(refused(verb, device, given.saturating_abs())),
     }
 }
 
@@ -52,4 +53,24 @@ pub fn forked(verb: &'static str) -> Error {
         libc::ENODEV,
         "the object is the parent's; a forked child opens the device anew",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_is_found_however_it_is_given() {
+        let errno = |given| outcome("ibv_post_send", "rxe0", given).map_err(|e| e.errno());
+        assert_eq!(errno(0), Ok(()));
+        assert_eq!(errno(libc::ENOMEM), Err(libc::ENOMEM));
+        assert_eq!(errno(-libc::ENOMEM), Err(libc::ENOMEM));
+        assert_eq!(errno(c_int::MIN), Err(c_int::MAX));
+        let error = outcome("ibv_post_send", "rxe0", libc::EIO).expect_err("gone");
+        assert!(
+            error
+                .to_string()
+                .contains("the device rxe0 does not answer")
+        );
+    }
 }

@@ -175,10 +175,14 @@ impl Context {
             IpAddr::V6(v6) if v6.is_unicast_link_local() => 2,
             IpAddr::V6(_) => 1,
         };
-        self.gid_table()
-            .into_iter()
-            .min_by_key(rank)
-            .ok_or(Error::NoGid)
+        let best = self.gid_table().into_iter().min_by_key(rank);
+        best.ok_or_else(|| match self.raw.is_system() {
+            false => Error::NoGid,
+            true => Error::InvalidArgument(format!(
+                "the device {} has no address of RoCE v2: port 1 is of InfiniBand or iWARP, or has no interface with an IP address",
+                self.name()
+            )),
+        })
     }
 
     /// The loopback entry, 127.0.0.1 if it is there: reaches every process of this host, and only

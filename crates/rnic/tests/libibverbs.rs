@@ -152,6 +152,26 @@ fn devices_do_not_mix() {
     refused(error.map_err(Error::from));
 }
 
+/// A connection is of one back end: that of its channel.
+#[test]
+fn channels_of_the_connection_manager_do_not_mix() {
+    environment::set("RNIC_LIBIBVERBS", drop_in());
+    let software = Context::open_by_name("rnic0").expect("opens");
+    let system = Context::open_by_name("system:rnic0").expect("opens");
+    let gid = system.loopback_gid().expect("an address");
+    let pd = system.alloc_pd().expect("pd");
+    let cq = system.create_cq(4).build().expect("cq");
+    let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build();
+    let channel = rnic::CmChannel::of(&software).expect("a channel");
+    let connector = rnic::CmConnector::new((gid.addr, 1)).expect("an address");
+    let refused = connector.start(&channel, 1, qp.expect("a queue pair"));
+    let text = refused
+        .map(drop)
+        .expect_err("of another device")
+        .to_string();
+    assert!(text.contains("another back end"), "{text}");
+}
+
 /// The error when a device of this library is opened.
 fn refusal(library: impl AsRef<std::ffi::OsStr>) -> String {
     environment::set("RNIC_LIBIBVERBS", library.as_ref());
