@@ -6,7 +6,7 @@
 //!
 //! The rooms, from the bottom up. Each uses rooms that stand before it in this list alone:
 //!
-//! * [`c`]: the structures of the headers, sizes and offsets asserted.
+//! * [`c`]: the structures of the headers, which are `rnic-layouts`.
 //! * [`export`]: names, versions and errors of the functions that C calls.
 //! * [`compat`]: symbols that other libraries want to find.
 //! * [`system`]: sysfs, netlink, fork(2), threads that wait.
@@ -25,11 +25,8 @@
     reason = "the types and symbols carry their C names"
 )]
 
-#[allow(
-    dead_code,
-    reason = "whole structures and enums, whether all of them is used or not"
-)]
-mod c;
+use rnic_layouts as c;
+
 mod compat;
 mod convert;
 mod export;

@@ -40,7 +40,7 @@ pub use engine::{DropCounters, KeyViolations, Objects, PortCounters, watch_count
 pub use error::{Error, Result};
 pub use host::{Host, SimulatedHost};
 pub use memory::Access;
-pub use objects::ah::{Ah, ah_attr_from_header};
+pub use objects::ah::{Ah, ah_attr_from_header, ah_attr_from_header_of};
 pub use objects::context::Context;
 pub use objects::cq::{CompChannel, Cq, WeakCompChannel};
 pub use objects::dm::Dm;

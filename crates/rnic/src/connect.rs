@@ -4,9 +4,10 @@
 use std::hash::{BuildHasher, Hasher};
 
 use crate::context::{Context, path_mtu_of};
+use crate::device;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::nic::{self, Access, AhAttr, GidEntry, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use crate::nic::{Access, AhAttr, GidEntry, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 
 /// Where a queue pair is, as far as its builder was told.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ impl Place {
 }
 
 /// What is posted to it, or has been begun, completes from here on: as flushed.
-pub(crate) fn fail(qp: &nic::Qp) {
+pub(crate) fn fail(qp: &device::Qp) {
     let failed = QpAttr {
         qp_state: QpState::Err,
         ..QpAttr::default()
@@ -62,7 +63,7 @@ macro_rules! common_setters {
         }
 
         /// What peers may do through this queue pair, beside the rights of each region; everything
-        /// if not set.
+        /// if not set. What the device has not, they cannot do in any case.
         pub fn access(mut self, access: Access) -> Self {
             self.settings.access = access;
             self
@@ -96,6 +97,8 @@ pub(crate) struct Settings {
     pub(crate) min_rnr_timer: u8,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
+    /// The program has chosen these two.
+    pub(crate) rd_atomic_chosen: bool,
     pub(crate) traffic_class: u8,
     pub(crate) hop_limit: u8,
     pub(crate) psn: u32,
@@ -116,6 +119,7 @@ impl Default for Settings {
             min_rnr_timer: 12,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
+            rd_atomic_chosen: false,
             traffic_class: 0,
             hop_limit: 64,
             psn: random_psn(),
@@ -126,8 +130,24 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Takes back what was not asked for and the device has not. The software NIC has everything.
+    pub(crate) fn fit(&mut self, context: &Context) {
+        let Some(can) = context.raw.told() else {
+            return;
+        };
+        let mut missing = Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
+        if !can.atomics {
+            missing = missing | Access::REMOTE_ATOMIC;
+        }
+        self.access = Access(self.access.0 & !missing.0);
+        if !self.rd_atomic_chosen {
+            self.max_rd_atomic = self.max_rd_atomic.min(can.max_rd_atomic);
+            self.max_dest_rd_atomic = self.max_dest_rd_atomic.min(can.max_rd_atomic);
+        }
+    }
+
     /// RESET to INIT.
-    pub(crate) fn init(&self, qp: &nic::Qp) -> Result<()> {
+    pub(crate) fn init(&self, qp: &device::Qp) -> Result<()> {
         let own = match qp.qp_type() {
             QpType::Ud => QpAttrMask::QKEY,
             _ => QpAttrMask::ACCESS_FLAGS,
@@ -156,7 +176,7 @@ impl Settings {
     /// INIT to RTR, of a service that has connections.
     pub(crate) fn receive_ready(
         &self,
-        qp: &nic::Qp,
+        qp: &device::Qp,
         gid: &GidEntry,
         local: &Endpoint,
         remote: &Endpoint,
@@ -204,7 +224,7 @@ impl Settings {
     }
 
     /// RTR to RTS.
-    pub(crate) fn send_ready(&self, qp: &nic::Qp) -> Result<()> {
+    pub(crate) fn send_ready(&self, qp: &device::Qp) -> Result<()> {
         let attr = QpAttr {
             qp_state: QpState::Rts,
             sq_psn: self.psn,

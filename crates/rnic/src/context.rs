@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use crate::capabilities::BackEnd;
 use crate::cq::{CompletionChannel, CompletionQueueBuilder};
+use crate::device;
 use crate::error::{Error, Result};
 use crate::nic::{self, AsyncEvent, DeviceAttr, GidEntry, PathMtu, PortAttr};
 use crate::pd::ProtectionDomain;
@@ -15,20 +17,43 @@ use crate::raw::fd;
 pub struct Device {
     name: String,
     guid: u64,
+    back_end: BackEnd,
 }
 
-/// The devices of this host (`ibv_get_device_list`): the software NIC.
+/// In front of the name of a device that is the system's, whatever other device has that name.
+const SYSTEM: &str = "system:";
+
+/// The devices of this host (`ibv_get_device_list`): the software NIC, and those of the system's
+/// libibverbs. Listing opens none. On a machine without that library, or whose kernel has no RDMA,
+/// the software NIC is the only one; [`Context::open_by_name`] says why.
 pub fn devices() -> Vec<Device> {
-    vec![Device {
+    let software = Device {
         name: nic::DEVICE_NAME.to_owned(),
         guid: nic::device_guid(),
-    }]
+        back_end: BackEnd::Software,
+    };
+    let system = device::system_devices().unwrap_or_default();
+    let system = system.into_iter().map(|(name, guid)| Device {
+        name: match name == nic::DEVICE_NAME {
+            true => format!("{SYSTEM}{name}"),
+            false => name,
+        },
+        guid,
+        back_end: BackEnd::System,
+    });
+    std::iter::once(software).chain(system).collect()
 }
 
 impl Device {
-    /// Its name, `rnic0`.
+    /// Its name: `rnic0` is the software NIC. A device of the system that has the same name, which is
+    /// rnic's own drop-in library, is `system:rnic0` here.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it is made of.
+    pub fn back_end(&self) -> BackEnd {
+        self.back_end
     }
 
     /// Its GUID.
@@ -38,34 +63,68 @@ impl Device {
 
     /// Opens it (`ibv_open_device`).
     pub fn open(&self) -> Result<Context> {
-        Context::open()
+        Context::open_by_name(&self.name)
     }
 }
 
 /// An open device.
 #[derive(Clone)]
 pub struct Context {
-    pub(crate) raw: nic::Context,
+    pub(crate) raw: device::Context,
 }
 
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context")
-            .field("device", &nic::DEVICE_NAME)
+            .field("device", &self.raw.name())
             .finish()
     }
 }
 
+/// The device that [`Context::open`] opens is one of the system's.
+pub(crate) fn default_is_system() -> bool {
+    rnic_settings::DEVICE
+        .text()
+        .is_some_and(|name| name != nic::DEVICE_NAME)
+}
+
 impl Context {
-    /// Opens the software NIC (`ibv_open_device`): joins UDP port 4791 of this host.
+    /// Opens the software NIC (`ibv_open_device`): joins UDP port 4791 of this host. If the
+    /// environment variable `RNIC_DEVICE` names another device, opens that one.
     pub fn open() -> Result<Context> {
-        let raw = nic::Context::open()?;
+        match rnic_settings::DEVICE.text() {
+            None => Context::of(device::Context::open_software()?),
+            Some(name) => Context::open_by_name(&name.to_string_lossy()),
+        }
+    }
+
+    /// Opens the device of this name: `rnic0` is the software NIC, any other name is a device of the
+    /// system's libibverbs, which is loaded then. `system:` in front of a name says that the system's
+    /// device is meant.
+    ///
+    /// # Errors
+    /// There is no such device, or no libibverbs, or one of another ABI.
+    pub fn open_by_name(name: &str) -> Result<Context> {
+        let raw = match name.strip_prefix(SYSTEM) {
+            Some(name) => device::Context::open_system(name)?,
+            None if name == nic::DEVICE_NAME => device::Context::open_software()?,
+            None => device::Context::open_system(name)?,
+        };
+        Context::of(raw)
+    }
+
+    fn of(raw: device::Context) -> Result<Context> {
         fd::set_nonblocking(raw.async_fd()).map_err(|source| Error::Verb {
             verb: "ibv_open_device",
             reason: "cannot make the event descriptor non-blocking".to_owned(),
             source,
         })?;
         Ok(Context { raw })
+    }
+
+    /// The name of the device, as its driver has it.
+    pub fn name(&self) -> &str {
+        self.raw.name()
     }
 
     /// Limits of the device (`ibv_query_device`).
@@ -81,7 +140,7 @@ impl Context {
     /// The P_Key table of port 1, index 0 first (`ibv_query_pkey`): the partitions that the port
     /// belongs to. `RNIC_PKEYS` sets it.
     pub fn pkeys(&self) -> Vec<u16> {
-        self.raw.pkeys().all().to_vec()
+        self.raw.pkeys()
     }
 
     /// The addresses of this host (`ibv_query_gid_table`); every entry is RoCE v2.
@@ -116,10 +175,14 @@ impl Context {
             IpAddr::V6(v6) if v6.is_unicast_link_local() => 2,
             IpAddr::V6(_) => 1,
         };
-        self.gid_table()
-            .into_iter()
-            .min_by_key(rank)
-            .ok_or(Error::NoGid)
+        let best = self.gid_table().into_iter().min_by_key(rank);
+        best.ok_or_else(|| match self.raw.is_system() {
+            false => Error::NoGid,
+            true => Error::InvalidArgument(format!(
+                "the device {} has no address of RoCE v2: port 1 is of InfiniBand or iWARP, or has no interface with an IP address",
+                self.name()
+            )),
+        })
     }
 
     /// The loopback entry, 127.0.0.1 if it is there: reaches every process of this host, and only
@@ -137,9 +200,7 @@ impl Context {
 
     /// Allocates a protection domain (`ibv_alloc_pd`).
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
-        // Private: a raw handle, by which the NIC can be told to write where a slice is lent, takes
-        // an `unsafe` call.
-        let raw = self.raw.alloc_private_pd();
+        let raw = self.raw.alloc_pd()?;
         Ok(ProtectionDomain::new(self.clone(), raw))
     }
 

@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 
 use crate::completion::Completion;
 use crate::context::Context;
+use crate::device;
 use crate::error::{Error, Result};
-use crate::nic::{self, CompletionOpcode, Packets, Readable, Waiting};
+use crate::nic::{self, CompletionOpcode, NetworkHeader, Packets, Readable, Waiting};
 use crate::raw::fd;
 use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};
@@ -31,7 +32,7 @@ const OTHERS: Duration = Duration::from_micros(5);
 /// Its descriptor ([`AsFd`](std::os::fd::AsFd)) fits any event loop.
 #[derive(Clone)]
 pub struct CompletionChannel {
-    raw: nic::CompChannel,
+    raw: device::CompChannel,
 }
 
 impl std::fmt::Debug for CompletionChannel {
@@ -43,7 +44,7 @@ impl std::fmt::Debug for CompletionChannel {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new(raw: nic::CompChannel) -> Result<CompletionChannel> {
+    pub(crate) fn new(raw: device::CompChannel) -> Result<CompletionChannel> {
         fd::set_nonblocking(raw.fd()).map_err(|source| Error::Verb {
             verb: "ibv_create_comp_channel",
             reason: "cannot make the descriptor non-blocking".to_owned(),
@@ -52,7 +53,7 @@ impl CompletionChannel {
         Ok(CompletionChannel { raw })
     }
 
-    pub(crate) fn nic(&self) -> &nic::CompChannel {
+    pub(crate) fn raw(&self) -> &device::CompChannel {
         &self.raw
     }
 
@@ -131,10 +132,18 @@ fn wait_with(
     let mut fds: SmallVec<[libc::pollfd; 8]> = others.collect();
     let count = fds.len();
     fds.push(fd::readable(channel.raw.fd()));
+    let raw = match &channel.raw {
+        device::CompChannel::Software(raw) => raw,
+        // A device that runs by itself.
+        device::CompChannel::System(raw) => {
+            raw.check_alive("ibv_get_cq_event")?;
+            return fd::wait_any(&mut fds, deadline).map_err(failed);
+        }
+    };
     let fds = RefCell::new(fds);
     let looked = Cell::new(Instant::now());
     let over = || {
-        if channel.raw.has_event() {
+        if raw.has_event() {
             return true;
         }
         if looked.get().elapsed() < OTHERS {
@@ -144,9 +153,9 @@ fn wait_with(
         looked.set(now);
         deadline.is_some_and(|at| at <= now) || fd::are_ready(&mut fds.borrow_mut()[..count])
     };
-    let channels = [channel.raw.clone()];
+    let channels = [raw.clone()];
     if count == 0 {
-        channel.raw.begin_wait("ibv_get_cq_event");
+        raw.begin_wait("ibv_get_cq_event");
     }
     let waited = Waited;
     let mut woken = None;
@@ -172,7 +181,7 @@ fn wait_with(
         nic::CompChannel::end_wait();
         ready?;
         if its || deadline.is_some_and(|at| at <= Instant::now()) {
-            if channel.raw.has_event() {
+            if raw.has_event() {
                 waited.end(nic::Over::Done);
             }
             return Ok(its);
@@ -238,7 +247,7 @@ impl CompletionQueueBuilder {
         let raw = self
             .context
             .raw
-            .create_cq(self.entries, Some(channel.nic()), self.id)?;
+            .create_cq(self.entries, channel.raw(), self.id)?;
         Ok(CompletionQueue {
             inner: Arc::new(Inner {
                 raw,
@@ -258,7 +267,7 @@ pub struct CompletionQueue {
 }
 
 struct Inner {
-    raw: nic::Cq,
+    raw: device::Cq,
     channel: CompletionChannel,
     /// Other queues report on the channel too.
     shared: bool,
@@ -286,7 +295,7 @@ impl std::fmt::Debug for CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn nic(&self) -> &nic::Cq {
+    pub(crate) fn raw(&self) -> &device::Cq {
         &self.inner.raw
     }
 
@@ -436,10 +445,7 @@ impl CompletionQueue {
             return;
         };
         let taken = &mut state.taken;
-        // Also those whose event nobody has fetched: the device drops them with the queue pair.
-        while let Ok(Some((entry, _))) = self.inner.raw.take_any() {
-            taken.push_back(entry);
-        }
+        self.inner.raw.take_all(|entry| taken.push_back(entry));
         taken.retain(|entry| {
             let ours = entry.qpn == qpn && is_receive(entry.opcode);
             if ours {
@@ -447,6 +453,14 @@ impl CompletionQueue {
             }
             !ours
         });
+    }
+}
+
+/// By its first byte: as programs tell them apart, it is an IPv6 header if it begins with a 6.
+fn network_header(first: u8) -> NetworkHeader {
+    match first >> 4 {
+        6 => NetworkHeader::Ipv6,
+        _ => NetworkHeader::Ipv4,
     }
 }
 
@@ -458,16 +472,18 @@ fn is_receive(opcode: CompletionOpcode) -> bool {
 }
 
 impl State {
-    fn next(&mut self, cq: &nic::Cq) -> Result<Option<Completion>> {
+    fn next(&mut self, cq: &device::Cq) -> Result<Option<Completion>> {
         if self.taken.is_empty() {
             let taken = &mut self.taken;
             cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
         }
-        Ok(self.taken.pop_front().map(|entry| self.finish(entry)))
+        let of_system = cq.is_system();
+        let next = self.taken.pop_front();
+        Ok(next.map(|entry| self.finish(entry, of_system)))
     }
 
     /// Finds the work request of a completion and takes its buffer out of the queue.
-    fn finish(&self, entry: nic::Completion) -> Completion {
+    fn finish(&self, mut entry: nic::Completion, of_system: bool) -> Completion {
         let mut released = Vec::new();
         let of_qp = || self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn);
         let queue = match (is_receive(entry.opcode), srq_of(entry.wr_id)) {
@@ -479,6 +495,14 @@ impl State {
             (false, _) => of_qp().map(|(_, work)| &work.send),
         };
         let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
+        if of_system && entry.grh.is_some() {
+            // Such a device does not say which network header a datagram has in front.
+            let first = found.as_ref().and_then(|found| {
+                let buffer = found.buffer.as_ref()?;
+                buffer.get(found.start).copied()
+            });
+            entry.grh = first.map(network_header);
+        }
         Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
             start: found.as_ref().map_or(0, |f| f.start),
@@ -491,7 +515,7 @@ impl State {
 
 impl AsRawFd for CompletionChannel {
     fn as_raw_fd(&self) -> RawFd {
-        self.nic().fd()
+        self.raw.fd()
     }
 }
 
@@ -500,7 +524,7 @@ impl AsFd for CompletionChannel {
     /// used as they are; edge-triggered ones must take all events and then poll the queues once
     /// more.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        fd::of_channel(self.nic())
+        fd::of_channel(&self.raw)
     }
 }
 

@@ -32,6 +32,7 @@ use std::sync::Arc;
 use rustix_futex_sync::Mutex;
 
 use crate::completion::Completion;
+use crate::device;
 use crate::error::{Error, Result};
 use crate::nic::{self, AhAttr, Counters, Gid, GidEntry, QpState};
 use crate::pd::ProtectionDomain;
@@ -49,7 +50,7 @@ pub const MULTICAST_QPN: u32 = 0xff_ffff;
 /// A way to a peer or a multicast group (`ibv_create_ah`). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AddressHandle {
-    ah: nic::Ah,
+    ah: device::Ah,
 }
 
 impl ProtectionDomain {
@@ -61,7 +62,7 @@ impl ProtectionDomain {
         let sgid_index = u8::try_from(from.index).map_err(|_| Error::UnknownGid {
             what: format!("GID index {} (larger than 255)", from.index),
         })?;
-        let ah = self.nic().create_ah(&AhAttr {
+        let ah = self.raw().create_ah(&AhAttr {
             dgid: Gid::from(to),
             sgid_index,
             hop_limit: if to.is_multicast() { 1 } else { 64 },
@@ -82,9 +83,9 @@ impl ProtectionDomain {
         let header = received.header().ok_or_else(|| {
             Error::InvalidArgument("the completion is none of a received datagram".into())
         })?;
-        let attr = nic::ah_attr_from_header(header, 1)?;
+        let attr = self.raw().ah_attr_from(header)?;
         Ok(AddressHandle {
-            ah: self.nic().create_ah(&attr)?,
+            ah: self.raw().create_ah(&attr)?,
         })
     }
 }
@@ -127,14 +128,22 @@ impl DatagramQueuePair {
         }
     }
 
-    /// A way that the connection manager found.
-    /// Index of its P_Key.
-    pub(crate) fn pkey_index(&self) -> u16 {
-        self.inner.qp.query().pkey_index
+    pub(crate) fn raw(&self) -> &device::Qp {
+        &self.inner.qp
     }
 
+    pub(crate) fn is_system(&self) -> bool {
+        self.inner.is_system()
+    }
+
+    /// Index of its P_Key.
+    pub(crate) fn pkey_index(&self) -> u16 {
+        self.inner.qp.pkey_index()
+    }
+
+    /// A way that the connection manager found.
     pub(crate) fn create_ah(&self, attr: &AhAttr) -> Result<AddressHandle> {
-        let ah = self.inner.pd().nic().create_ah(attr)?;
+        let ah = self.inner.pd().raw().create_ah(attr)?;
         Ok(AddressHandle { ah })
     }
 
@@ -149,8 +158,8 @@ impl DatagramQueuePair {
         request: SendRequest,
         to: &Destination,
     ) -> std::result::Result<(), PostError> {
-        let address = to.ah.ah.address(to.qpn, to.qkey & !(1 << 31));
-        self.inner.post_send(request.addressed(address)?)
+        let request = request.addressed(&to.ah.ah, to.qpn, to.qkey & !(1 << 31))?;
+        self.inner.post_send(request)
     }
 
     /// Posts a receive: the next datagram lands in `buffer`, behind [`HEADER_LEN`] bytes. One that
@@ -212,7 +221,7 @@ impl DatagramQueuePair {
     /// State now: RTS until something fails. A send that fails leads to SQE, see
     /// [`DatagramQueuePair::recover`].
     pub fn state(&self) -> QpState {
-        self.inner.qp.query().qp_state
+        self.inner.qp.state()
     }
 
     /// After a send has failed (SQE): sends again. What was posted behind the failed one was

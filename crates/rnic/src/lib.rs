@@ -51,6 +51,14 @@
 //! ```
 //! `examples/ping_pong.rs` is the same between two processes.
 //!
+//! # Two back ends
+//! [`Context::open`] opens the software NIC. [`Context::open_by_name`], or the environment variable
+//! `RNIC_DEVICE`, opens a device of the system's libibverbs instead, which is loaded then; connections
+//! by [`cm`] are those of librdmacm. [`devices`] lists both kinds and opens none. All else is the
+//! same, but for what [`Context::capabilities`] names. Objects of two devices do not mix: that is an
+//! error. The contract of safety is the same, too: memory is freed when the device has said that it
+//! let go, and otherwise never.
+//!
 //! # What carries over to hardware
 //! A successful send completion means that the buffer may be used again, not that the peer's
 //! program has seen the data. A peer gets no event from a WRITE without immediate. Timing out on
@@ -64,12 +72,14 @@
 //! crate's `Cargo.toml` lists the whole surface.
 #![deny(unsafe_code)]
 
+mod capabilities;
 pub mod cm;
 mod completion;
 mod connect;
 mod context;
 mod cq;
 mod datagram;
+mod device;
 mod endpoint;
 mod error;
 pub mod exchange;
@@ -94,6 +104,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 // below.
 use rnic_nic as nic;
 
+pub use capabilities::{BackEnd, Capabilities};
 pub use cm::{
     CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
     CmRequest,

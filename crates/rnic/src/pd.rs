@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::cq::CompletionQueue;
+use crate::device;
 use crate::error::Result;
-use crate::nic::{self, Access};
+use crate::nic::Access;
 use crate::qp::{QueuePairBuilder, Transport};
 use crate::raw::memory::{Buffer, ReadableRegion, WritableRegion};
 use crate::srq::SharedReceiveQueue;
@@ -17,7 +18,7 @@ pub struct ProtectionDomain {
 }
 
 struct Inner {
-    raw: nic::Pd,
+    raw: device::Pd,
     context: Context,
 }
 
@@ -28,13 +29,13 @@ impl std::fmt::Debug for ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(context: Context, raw: nic::Pd) -> ProtectionDomain {
+    pub(crate) fn new(context: Context, raw: device::Pd) -> ProtectionDomain {
         ProtectionDomain {
             inner: Arc::new(Inner { raw, context }),
         }
     }
 
-    pub(crate) fn nic(&self) -> &nic::Pd {
+    pub(crate) fn raw(&self) -> &device::Pd {
         &self.inner.raw
     }
 
@@ -45,7 +46,7 @@ impl ProtectionDomain {
 
     /// Registers `len` zeroed bytes for local use (`ibv_reg_mr` with `LOCAL_WRITE`).
     pub fn buffer(&self, len: usize) -> Result<Buffer> {
-        Buffer::allocate(self.nic(), len)
+        Buffer::allocate(self.raw(), len)
     }
 
     /// Registers a copy of `bytes` for local use.
@@ -58,7 +59,7 @@ impl ProtectionDomain {
     /// Lets peers read a buffer (`ibv_reg_mr` with `REMOTE_READ`). Nobody can write it until it is
     /// taken back.
     pub fn share(&self, buffer: Buffer) -> Result<ReadableRegion> {
-        ReadableRegion::register(self.nic(), buffer)
+        ReadableRegion::register(self.raw(), buffer)
     }
 
     /// Registers `len` zeroed bytes that peers may write (`ibv_reg_mr` with `REMOTE_WRITE`), and
@@ -116,7 +117,7 @@ impl WritableRegionBuilder {
 
     /// Registers it.
     pub fn build(self) -> Result<WritableRegion> {
-        WritableRegion::allocate(self.pd.nic(), self.len, self.access)
+        WritableRegion::allocate(self.pd.raw(), self.len, self.access)
     }
 }
 

@@ -1,14 +1,17 @@
 //! Work requests of the send queue.
 
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::device::{self, Request, Work};
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{Address, Flush, Placement, SendData, SendOp, SendWqe, SgList, Sge};
+use crate::nic::{Flush, Placement, SendData, SendOp, SendWqe, SgList, Sge};
 use crate::raw::memory::Buffer;
-use crate::raw::memory::resolve_range;
+use crate::raw::memory::{WritableRegion, resolve_range};
+use crate::work::Entry;
 
 /// A request for the send queue (`struct ibv_send_wr`): an operation, its data, and flags.
 ///
@@ -33,6 +36,15 @@ pub struct SendRequest {
     fence: bool,
     /// XRC: the peer's receive queue.
     srqn: u32,
+    names: Names,
+}
+
+/// What a device of the system wants to be named by pointer.
+#[derive(Debug)]
+enum Names {
+    Nothing,
+    Way(rnic_libibverbs::Ah),
+    Window(Arc<device::Mw>, WritableRegion),
 }
 
 #[derive(Debug)]
@@ -55,6 +67,7 @@ impl SendRequest {
             solicited: false,
             fence: false,
             srqn: 0,
+            names: Names::Nothing,
         }
     }
 
@@ -70,6 +83,14 @@ impl SendRequest {
     /// What has no data: what the device does by itself, and FLUSH.
     pub(crate) fn local(op: SendOp) -> SendRequest {
         SendRequest::new(op, Data::Inline(SmallVec::new()))
+    }
+
+    /// A bind: of this window, to this region.
+    pub(crate) fn bind(op: SendOp, window: &Arc<device::Mw>, region: &WritableRegion) -> Self {
+        SendRequest {
+            names: Names::Window(window.clone(), region.clone()),
+            ..SendRequest::local(op)
+        }
     }
 
     /// SEND: the message goes into a receive that the peer has posted.
@@ -245,7 +266,12 @@ impl SendRequest {
     }
 
     /// The same as a datagram.
-    pub(crate) fn addressed(mut self, to: Address) -> std::result::Result<SendRequest, PostError> {
+    pub(crate) fn addressed(
+        mut self,
+        way: &device::Ah,
+        qpn: u32,
+        qkey: u32,
+    ) -> std::result::Result<SendRequest, PostError> {
         let imm = match self.op {
             SendOp::Send => None,
             SendOp::SendImm(imm) => Some(imm),
@@ -260,8 +286,27 @@ impl SendRequest {
                 });
             }
         };
+        let to = way.address(qpn, qkey);
         self.op = SendOp::Datagram { to, imm };
+        self.names = way.system().cloned().map_or(Names::Nothing, Names::Way);
         Ok(self)
+    }
+
+    /// What the queue keeps of it.
+    pub(crate) fn into_entry(self) -> Entry {
+        Entry {
+            id: self.id,
+            signaled: self.signaled,
+            start: self.start(),
+            buffer: match self.data {
+                Data::Buffer { buffer, .. } => Some(buffer),
+                Data::Inline(_) => None,
+            },
+            _way: match self.names {
+                Names::Way(way) => Some(way),
+                _ => None,
+            },
+        }
     }
 
     /// Takes the buffer back out of a request that was not posted.
@@ -280,27 +325,6 @@ impl SendRequest {
         }
     }
 
-    /// As the device takes it. The buffer stays in `self`.
-    pub(crate) fn wqe(&self, wr_id: u64) -> SendWqe {
-        SendWqe {
-            srqn: self.srqn,
-            wr_id,
-            op: self.op,
-            data: match &self.data {
-                Data::Buffer { buffer, start, len } => SendData::Gather(smallvec![Sge {
-                    addr: buffer.addr() + *start as u64,
-                    // Longer buffers are refused by `check`.
-                    length: *len as u32,
-                    lkey: buffer.lkey(),
-                }]),
-                Data::Inline(bytes) => SendData::Inline(bytes.clone()),
-            },
-            signaled: self.signaled,
-            solicited: self.solicited,
-            fence: self.fence,
-        }
-    }
-
     /// Refuses what no queue has room for, ever: from a full queue the device's errno does not tell
     /// it apart.
     pub(crate) fn check(&self, max_inline_data: u32) -> Result<()> {
@@ -313,6 +337,50 @@ impl SendRequest {
                 )))
             }
             Data::Inline(_) => Ok(()),
+        }
+    }
+}
+
+/// The buffer and the objects stay in `self`.
+impl Request for SendRequest {
+    #[inline]
+    fn is_for_system(&self) -> bool {
+        matches!(self.names, Names::Way(_))
+    }
+
+    #[inline]
+    fn wqe(&self, wr_id: u64) -> SendWqe {
+        SendWqe {
+            srqn: self.srqn,
+            wr_id,
+            op: self.op,
+            data: match &self.data {
+                Data::Buffer { buffer, start, len } => SendData::Gather(smallvec![Sge {
+                    addr: buffer.addr() + *start as u64,
+                    // Longer buffers are refused by `check`.
+                    length: *len as u32,
+                    lkey: buffer.lkey(),
+                }]),
+                // `clone` copies byte by byte.
+                Data::Inline(bytes) => SendData::Inline(SmallVec::from_slice(bytes)),
+            },
+            signaled: self.signaled,
+            solicited: self.solicited,
+            fence: self.fence,
+        }
+    }
+
+    fn work(&self, wr_id: u64) -> Work<'_> {
+        let (mut ah, mut window) = (None, None);
+        match &self.names {
+            Names::Nothing => {}
+            Names::Way(way) => ah = Some(way),
+            Names::Window(mw, region) => window = region.window_of(mw),
+        }
+        Work {
+            wqe: self.wqe(wr_id),
+            ah,
+            window,
         }
     }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use crate::connect::{self, Place, Settings, common_setters};
 use crate::cq::CompletionQueue;
 use crate::datagram::DatagramQueuePair;
+use crate::device::{self, QpInit};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::nic::{
-    self, Access, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType,
-};
+use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest, check_len, receive_sges};
 use crate::raw::memory::Buffer;
@@ -22,6 +21,9 @@ pub trait Transport: sealed::Sealed + Send + Sync + 'static {
     #[doc(hidden)]
     const TYPE: QpType;
 }
+
+/// Most bytes of an inline request, if the program does not say.
+const INLINE: u32 = 64;
 
 /// Reliable connected: every operation, in order, exactly once, to one peer.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +84,7 @@ pub struct QueuePairBuilder<T: Transport> {
     srq: Option<SharedReceiveQueue>,
     max_send_wr: u32,
     max_recv_wr: u32,
-    max_inline_data: u32,
+    max_inline_data: Option<u32>,
     place: Place,
     settings: Settings,
     transport: PhantomData<T>,
@@ -101,7 +103,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             srq: None,
             max_send_wr: 64,
             max_recv_wr: 64,
-            max_inline_data: 64,
+            max_inline_data: None,
             place: Place::default(),
             settings: Settings::default(),
             transport: PhantomData,
@@ -127,9 +129,9 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// Most bytes of an inline request; 64 if not set.
+    /// Most bytes of an inline request; 64 if not set, or what the device takes if that is less.
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
-        self.max_inline_data = bytes;
+        self.max_inline_data = Some(bytes);
         self
     }
 
@@ -154,10 +156,12 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// READs and atomics in flight at once, as requester and as responder; 16 each if not set.
+    /// READs and atomics in flight at once, as requester and as responder; 16 each if not set, or
+    /// what the device takes if that is less.
     pub fn max_rd_atomic(mut self, requester: u8, responder: u8) -> Self {
         self.settings.max_rd_atomic = requester;
         self.settings.max_dest_rd_atomic = responder;
+        self.settings.rd_atomic_chosen = true;
         self
     }
 
@@ -170,21 +174,34 @@ impl<T: Transport> QueuePairBuilder<T> {
     /// Creates the queue pair and moves it to INIT.
     fn create(self) -> Result<Inner> {
         let cookie = crate::next_cookie();
-        let qp = self.pd.nic().create_qp(&QpInit {
-            srq: self.srq.as_ref().map(|srq| srq.nic().clone()),
-            qp_type: T::TYPE,
-            send_cq: self.send_cq.nic().clone(),
-            recv_cq: self.recv_cq.nic().clone(),
-            cap: nic::QpCap {
-                max_send_wr: self.max_send_wr,
-                max_recv_wr: self.max_recv_wr,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: self.max_inline_data,
+        let context = self.pd.context();
+        let create = |max_inline_data| {
+            self.pd.raw().create_qp(&QpInit {
+                srq: self.srq.as_ref().map(SharedReceiveQueue::raw),
+                qp_type: T::TYPE,
+                send_cq: self.send_cq.raw(),
+                recv_cq: self.recv_cq.raw(),
+                cap: nic::QpCap {
+                    max_send_wr: self.max_send_wr,
+                    max_recv_wr: self.max_recv_wr,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data,
+                },
+                cookie,
+            })
+        };
+        let qp = match (
+            create(self.max_inline_data.unwrap_or(INLINE)),
+            self.max_inline_data,
+        ) {
+            // What was not asked for had better not be what it fails for.
+            (Err(error), None) => match context.raw.abilities() {
+                Some(can) if can.max_inline_data < INLINE => create(can.max_inline_data)?,
+                _ => return Err(error.into()),
             },
-            sq_sig_all: false,
-            cookie,
-        })?;
+            (made, _) => made?,
+        };
         let work = Arc::new(Work {
             recv: self
                 .srq
@@ -229,9 +246,11 @@ impl QueuePairBuilder<Xrc> {
 impl<T: Transport> QueuePairBuilder<T> {
     fn prepare(self) -> Result<PreparedQueuePair<T>> {
         let (gid, path_mtu) = self.place.settle(self.pd.context())?;
-        let settings = self.settings;
+        let mut this = self;
+        this.settings.fit(this.pd.context());
+        let settings = this.settings;
         Ok(PreparedQueuePair {
-            inner: Arc::new(self.create()?),
+            inner: Arc::new(this.create()?),
             path_mtu,
             gid,
             settings,
@@ -265,7 +284,7 @@ impl QueuePairBuilder<Ud> {
 /// Fields drop in this order: first the device's queue pair, so that nothing is in flight any more;
 /// then the completion queues forget it; then the posted buffers go.
 pub(crate) struct Inner {
-    pub(crate) qp: nic::Qp,
+    pub(crate) qp: device::Qp,
     cookie: u64,
     registration: Registration,
     work: Arc<Work>,
@@ -307,6 +326,11 @@ impl Inner {
         &self.pd
     }
 
+    /// Of a device of the system.
+    pub(crate) fn is_system(&self) -> bool {
+        self.qp.is_system()
+    }
+
     fn error(&self, error: nic::Error, posted: usize) -> Error {
         if error.errno() != libc::ENOMEM {
             return error.into();
@@ -336,18 +360,18 @@ impl Inner {
         // buffer is in.
         let mut queue = self.work.recv.lock();
         let wr_id = queue.next();
-        let mut wqes = std::iter::once(Ok(nic::RecvWqe { wr_id, sges }));
-        match self.qp.post_recv(&mut wqes) {
+        match self.qp.post_recv(nic::RecvWqe { wr_id, sges }) {
             Ok(()) => {
                 queue.push(Entry {
                     id,
                     buffer,
                     start: 0,
                     signaled: true,
+                    _way: None,
                 });
                 Ok(())
             }
-            Err((_, error)) => Err(RecvError {
+            Err(error) => Err(RecvError {
                 error: self.error(error, queue.len()),
                 buffer,
             }),
@@ -368,18 +392,14 @@ impl Inner {
             });
         }
         let mut queue = self.work.send.lock();
-        let mut wqes = std::iter::once(Ok(request.wqe(queue.next())));
-        match self.qp.post_send(&mut wqes) {
-            Ok(()) => {
-                queue.push(Entry {
-                    id: request.id,
-                    signaled: request.signaled,
-                    start: request.start(),
-                    buffer: request.into_buffer(),
-                });
+        let posted = self.qp.post_send(std::iter::once((&request, queue.next())));
+        match posted {
+            // Refused so unclearly that its memory may be in use.
+            Ok(()) | Err((1.., _)) => {
+                queue.push(request.into_entry());
                 Ok(())
             }
-            Err((_, error)) => Err(PostError {
+            Err((0, error)) => Err(PostError {
                 error: self.error(error, queue.len()),
                 request: Box::new(request),
             }),
@@ -397,18 +417,13 @@ impl Inner {
         };
         let mut queue = self.work.send.lock();
         let first = queue.next();
-        let mut wqes = (requests[..good].iter().zip(first..)).map(|(r, id)| Ok(r.wqe(id)));
-        let (posted, outcome) = match self.qp.post_send(&mut wqes) {
+        let good_ones = requests[..good].iter().zip(first..);
+        let (posted, outcome) = match self.qp.post_send(good_ones) {
             Ok(()) => (good, refused),
             Err((posted, error)) => (posted, Err(self.error(error, queue.len() + posted))),
         };
         for request in requests.drain(..posted) {
-            queue.push(Entry {
-                id: request.id,
-                signaled: request.signaled,
-                start: request.start(),
-                buffer: request.into_buffer(),
-            });
+            queue.push(request.into_entry());
         }
         outcome
     }
@@ -450,6 +465,10 @@ impl<T: Connected> PreparedQueuePair<T> {
 }
 
 impl<T: Transport> PreparedQueuePair<T> {
+    pub(crate) fn is_system(&self) -> bool {
+        self.inner.is_system()
+    }
+
     /// Queue pair number.
     pub fn qpn(&self) -> u32 {
         self.inner.qp.qpn()
@@ -578,9 +597,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// State now (`ibv_query_qp`): RTS until something fails, ERR from then on.
     pub fn state(&self) -> QpState {
-        // Not `state()`: the queue pair fails under the engine's lock, and a completion may be seen
-        // before it is through.
-        self.inner.qp.query().qp_state
+        self.inner.qp.state()
     }
 
     /// Packets, retries and NAKs of this queue pair.

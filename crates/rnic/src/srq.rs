@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rustix_futex_sync::Mutex;
 
+use crate::device;
 use crate::error::{Error, Result};
-use crate::nic::{self, SrqAttr, SrqAttrMask, SrqInit};
+use crate::nic::{self, SrqAttr, SrqAttrMask};
 use crate::pd::ProtectionDomain;
 use crate::post::{RecvError, check_len, receive_sges};
 use crate::raw::memory::Buffer;
@@ -48,7 +49,7 @@ pub struct SharedReceiveQueue {
 
 /// Fields drop in this order: the device's queue first, then the posted buffers.
 struct Inner {
-    raw: nic::Srq,
+    raw: device::Srq,
     work: Arc<Mutex<WorkQueue>>,
     cookie: u64,
     pd: ProtectionDomain,
@@ -72,16 +73,11 @@ impl SharedReceiveQueue {
     pub(crate) fn create(
         pd: &ProtectionDomain,
         max_wr: u32,
-        xrc: Option<(nic::Xrcd, nic::Cq)>,
+        xrc: Option<(&device::Xrcd, &device::Cq)>,
     ) -> Result<SharedReceiveQueue> {
         let in_domain = xrc.is_some();
         let cookie = crate::next_cookie();
-        let raw = pd.nic().create_srq(&SrqInit {
-            max_wr,
-            max_sge: 1,
-            xrc,
-            cookie,
-        })?;
+        let raw = pd.raw().create_srq(max_wr, xrc, cookie)?;
         let work = match in_domain {
             true => WorkQueue::of_srq(raw.number()),
             false => WorkQueue::default(),
@@ -100,7 +96,7 @@ impl SharedReceiveQueue {
         self.inner.raw.number()
     }
 
-    pub(crate) fn nic(&self) -> &nic::Srq {
+    pub(crate) fn raw(&self) -> &device::Srq {
         &self.inner.raw
     }
 
@@ -132,18 +128,18 @@ impl SharedReceiveQueue {
         // buffer is in.
         let mut queue = self.inner.work.lock();
         let wr_id = queue.next();
-        let mut wqes = std::iter::once(Ok(nic::RecvWqe { wr_id, sges }));
-        match self.inner.raw.post_recv(&mut wqes) {
+        match self.inner.raw.post_recv(nic::RecvWqe { wr_id, sges }) {
             Ok(()) => {
                 queue.push(Entry {
                     id,
                     buffer,
                     start: 0,
                     signaled: true,
+                    _way: None,
                 });
                 Ok(())
             }
-            Err((_, error)) if error.errno() == libc::ENOMEM => Err(RecvError {
+            Err(error) if error.errno() == libc::ENOMEM => Err(RecvError {
                 error: Error::QueueFull {
                     verb: error.verb(),
                     qpn: self.inner.raw.number(),
@@ -152,7 +148,7 @@ impl SharedReceiveQueue {
                 },
                 buffer,
             }),
-            Err((_, error)) => Err(RecvError {
+            Err(error) => Err(RecvError {
                 error: error.into(),
                 buffer,
             }),

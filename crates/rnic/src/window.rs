@@ -1,10 +1,12 @@
 //! Memory windows: a part of a region, open to peers for as long as the program likes.
 
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
+use crate::device;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{self, Access, BindWindow, MwType, SendOp};
+use crate::nic::{Access, BindWindow, SendOp};
 use crate::pd::ProtectionDomain;
 use crate::post::SendRequest;
 use crate::raw::memory::{WritableRegion, resolve_range};
@@ -45,7 +47,7 @@ pub struct WindowRights {
 #[derive(Debug)]
 pub struct MemoryWindow {
     /// Closed when dropped, before the region.
-    _mw: nic::Mw,
+    mw: Arc<device::Mw>,
     /// Key of the latest bind.
     rkey: u32,
     /// What it was bound to last: kept as long as peers may reach it.
@@ -55,10 +57,10 @@ pub struct MemoryWindow {
 
 impl MemoryWindow {
     pub(crate) fn new(pd: &ProtectionDomain) -> Result<MemoryWindow> {
-        let mw = pd.nic().alloc_mw(MwType::Type2)?;
+        let mw = pd.raw().alloc_mw()?;
         Ok(MemoryWindow {
             rkey: mw.first_rkey(),
-            _mw: mw,
+            mw: Arc::new(mw),
             region: None,
             _pd: pd.clone(),
         })
@@ -101,7 +103,8 @@ impl MemoryWindow {
             atomic: rights.atomic,
             zero_based: false,
         };
-        Ok((SendRequest::local(SendOp::BindWindow(bind)), lent))
+        let bind = SendRequest::bind(SendOp::BindWindow(bind), &self.mw, region);
+        Ok((bind, lent))
     }
 
     /// The request that closes what was bound last (`IBV_WR_LOCAL_INV`). It fails if the peer has

@@ -17,6 +17,8 @@ pub(crate) struct Entry {
     pub(crate) start: usize,
     /// Makes a completion when it succeeds.
     pub(crate) signaled: bool,
+    /// Of a datagram: a device may look up its way until it has left.
+    pub(crate) _way: Option<rnic_libibverbs::Ah>,
 }
 
 /// One work queue. The device knows entries by a sequence number, which it gives back as `wr_id`.

@@ -44,9 +44,10 @@ use std::sync::Arc;
 use crate::connect::{self, Place, Settings, common_setters};
 use crate::context::Context;
 use crate::cq::CompletionQueue;
+use crate::device;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
-use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpState};
+use crate::nic::{Access, Counters, GidEntry, PathMtu, QpState};
 use crate::pd::ProtectionDomain;
 use crate::post::RecvError;
 use crate::raw::memory::Buffer;
@@ -55,7 +56,7 @@ use crate::srq::SharedReceiveQueue;
 /// An XRC domain (`ibv_open_xrcd`): its targets reach its receive queues. Cheap to clone.
 #[derive(Clone)]
 pub struct XrcDomain {
-    raw: nic::Xrcd,
+    raw: device::Xrcd,
     context: Context,
 }
 
@@ -68,7 +69,7 @@ impl std::fmt::Debug for XrcDomain {
 impl Context {
     /// Opens an XRC domain that nobody else can open.
     pub fn open_xrc_domain(&self) -> Result<XrcDomain> {
-        self.xrc_domain(self.raw.open_xrcd(None, true, false)?)
+        self.xrc_domain(self.raw.open_xrcd(None)?)
     }
 
     /// Opens the XRC domain of a file, which all openings for that file have in common.
@@ -77,10 +78,10 @@ impl Context {
     /// When the descriptor is none.
     pub fn open_xrc_domain_of(&self, file: impl AsFd) -> Result<XrcDomain> {
         let fd = file.as_fd().as_raw_fd();
-        self.xrc_domain(self.raw.open_xrcd(Some(fd), true, false)?)
+        self.xrc_domain(self.raw.open_xrcd(Some(fd))?)
     }
 
-    fn xrc_domain(&self, raw: nic::Xrcd) -> Result<XrcDomain> {
+    fn xrc_domain(&self, raw: device::Xrcd) -> Result<XrcDomain> {
         let context = self.clone();
         Ok(XrcDomain { raw, context })
     }
@@ -96,7 +97,7 @@ impl XrcDomain {
         cq: &CompletionQueue,
         max_wr: u32,
     ) -> Result<XrcReceiveQueue> {
-        let xrc = (self.raw.clone(), cq.nic().clone());
+        let xrc = (&self.raw, cq.raw());
         let queue = SharedReceiveQueue::create(pd, max_wr, Some(xrc))?;
         let number = queue.number();
         cq.attach_srq(number, queue.work());
@@ -218,11 +219,13 @@ impl XrcTargetBuilder {
     /// READs and atomics of the peer in flight at once; 16 if not set.
     pub fn max_dest_rd_atomic(mut self, responder: u8) -> Self {
         self.settings.max_dest_rd_atomic = responder;
+        self.settings.rd_atomic_chosen = true;
         self
     }
 
     /// Creates the queue pair and moves it to INIT.
-    pub fn build(self) -> Result<PreparedXrcTarget> {
+    pub fn build(mut self) -> Result<PreparedXrcTarget> {
+        self.settings.fit(&self.domain.context);
         let (gid, path_mtu) = self.place.settle(&self.domain.context)?;
         let cookie = crate::next_cookie();
         let qp = self.domain.raw.create_qp(cookie)?;
@@ -273,7 +276,7 @@ pub struct XrcTarget {
 }
 
 struct Target {
-    qp: nic::Qp,
+    qp: device::Qp,
     cookie: u64,
     domain: XrcDomain,
 }
@@ -303,7 +306,7 @@ impl XrcTarget {
 
     /// State now: RTR until something fails, ERR from then on.
     pub fn state(&self) -> QpState {
-        self.inner.qp.query().qp_state
+        self.inner.qp.state()
     }
 
     /// Packets, duplicates and NAKs of this queue pair.

@@ -119,16 +119,25 @@ fn talk<T: Connected>(ip: impl FnOnce(&Side) -> IpAddr) {
 
 #[test]
 fn a_reliable_connection_carries_messages_and_ends_for_both() {
+    if !crate::device().connection_manager {
+        return;
+    }
     talk::<Rc>(Side::ip);
 }
 
 #[test]
 fn an_unreliable_connection_carries_messages_and_ends_for_both() {
+    if !crate::device().connection_manager_uc {
+        return;
+    }
     talk::<Uc>(Side::ip);
 }
 
 #[test]
 fn connections_go_over_ipv6() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let context = Context::open().expect("the device opens");
     let v6 = IpAddr::from(Ipv6Addr::LOCALHOST);
     if context.gid_for(v6).is_err() {
@@ -155,6 +164,9 @@ const NOBODYS: u16 = 9;
 
 #[test]
 fn where_nobody_listens_the_refusal_says_so_at_once() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let side = Side::new();
     let port = NOBODYS;
     let start = Instant::now();
@@ -175,6 +187,9 @@ fn where_nobody_listens_the_refusal_says_so_at_once() {
 
 #[test]
 fn an_application_refuses_with_its_own_words() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let side = Side::new();
     let listener = CmListener::<Rc>::bind((side.ip(), 0)).expect("listens");
     let addr = listener.local_addr().expect("an address");
@@ -198,6 +213,9 @@ fn an_application_refuses_with_its_own_words() {
 /// withdrawn.
 #[test]
 fn who_is_not_answered_in_time_gives_up() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let side = Side::new();
     let listener = CmListener::<Rc>::bind((side.ip(), 0)).expect("listens");
     let connector = CmConnector::new(listener.local_addr().expect("an address"));
@@ -212,6 +230,9 @@ fn who_is_not_answered_in_time_gives_up() {
 
 #[test]
 fn a_port_has_one_listener_and_is_free_after_it() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let side = Side::new();
     let first = CmListener::<Rc>::bind((side.ip(), 0)).expect("listens");
     let addr = first.local_addr().expect("an address");
@@ -226,6 +247,9 @@ fn a_port_has_one_listener_and_is_free_after_it() {
 
 #[test]
 fn an_address_of_somebody_else_is_refused() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let elsewhere = SocketAddr::from(([192, 0, 2, 1], 7471));
     let error = CmListener::<Rc>::bind(elsewhere).expect_err("not ours");
     let errno = error.errno();
@@ -237,6 +261,9 @@ fn an_address_of_somebody_else_is_refused() {
 
 #[test]
 fn too_much_private_data_is_an_error_of_the_caller() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let side = Side::new();
     let listener = CmListener::<Rc>::bind((side.ip(), 0)).expect("listens");
     let connector = CmConnector::new(listener.local_addr().expect("an address"));
@@ -250,6 +277,9 @@ fn too_much_private_data_is_an_error_of_the_caller() {
 /// A server whose clients share its receives.
 #[test]
 fn connections_share_a_receive_queue() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let (left, right) = (Side::new(), Side::new());
     let srq = right.pd.create_srq(8).expect("srq");
     for id in 0..4 {
@@ -283,6 +313,9 @@ fn connections_share_a_receive_queue() {
 
 #[test]
 fn many_threads_wait_on_one_listener() {
+    if !crate::device().connection_manager {
+        return;
+    }
     const CLIENTS: usize = 12;
     let (left, right) = (Side::new(), Side::new());
     let listener = CmListener::<Rc>::bind((left.ip(), 0)).expect("listens");
@@ -320,11 +353,22 @@ fn many_threads_wait_on_one_listener() {
     });
 }
 
+/// Of a service.
+fn qkey() -> u32 {
+    match crate::device().connection_manager_qkey {
+        true => 0x1234,
+        false => UDP_QKEY,
+    }
+}
+
 #[test]
 fn datagrams_find_their_service() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let (left, right) = (Side::new(), Side::new());
     let server = right.pd.create_qp::<Ud>(&right.cq, &right.cq);
-    let server = server.qkey(0x1234).build().expect("a queue pair");
+    let server = server.qkey(qkey()).build().expect("a queue pair");
     let buffer = right.pd.buffer(HEADER_LEN + 64).expect("memory");
     server.post_recv(buffer, 1).expect("a receive");
     let listener = CmListener::<Ud>::bind((left.ip(), 0)).expect("listens");
@@ -357,6 +401,9 @@ fn datagrams_find_their_service() {
 
 #[test]
 fn a_group_is_joined_with_its_key_only() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let side = Side::new();
     if side.ip().is_ipv6() {
         return;
@@ -395,6 +442,9 @@ fn a_group_is_joined_with_its_key_only() {
 
 #[test]
 fn services_are_found_and_groups_joined_on_one_channel_by_one_thread() {
+    if !crate::device().connection_manager {
+        return;
+    }
     const LISTENER: u64 = 0;
     const FOUND: u64 = 1;
     const LEFT: u64 = 2;
@@ -405,7 +455,7 @@ fn services_are_found_and_groups_joined_on_one_channel_by_one_thread() {
         let qp = side.pd.create_qp::<Ud>(&side.cq, &side.cq);
         qp.qkey(qkey).build().expect("a queue pair")
     };
-    let (server, client) = (ud(0x1234), ud(0x1234));
+    let (server, client) = (ud(qkey()), ud(0x1234));
     let channel = CmChannel::new().expect("a channel");
     let listener = CmListener::<Ud>::builder((side.ip(), 0)).expect("an address");
     let listener = listener
@@ -436,7 +486,7 @@ fn services_are_found_and_groups_joined_on_one_channel_by_one_thread() {
     assert!(found.private_data.starts_with(b"it's me\0"));
     assert_eq!(
         (found.destination.qpn, found.destination.qkey),
-        (server.qpn(), 0x1234)
+        (server.qpn(), qkey())
     );
     assert!(search.finish().is_none(), "answers once");
 

@@ -126,6 +126,9 @@ impl Loop {
 
 #[test]
 fn one_thread_runs_both_ends_of_many_connections() {
+    if !crate::device().connection_manager {
+        return;
+    }
     const COUNT: usize = 20;
     let mut events = Loop::new();
     let clients: Vec<u64> = (0..COUNT).map(|_| events.connect()).collect();
@@ -163,6 +166,9 @@ fn one_thread_runs_both_ends_of_many_connections() {
 
 #[test]
 fn refusals_come_as_events() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let mut events = Loop::new();
     for _ in 0..3 {
         events.connect();
@@ -187,6 +193,9 @@ fn refusals_come_as_events() {
 /// A pending attempt that is dropped is no more: no news come, and the other side is refused.
 #[test]
 fn an_attempt_may_be_given_up() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let mut events = Loop::new();
     let given_up = events.connect();
     drop(events.pending.remove(&given_up));
@@ -198,6 +207,9 @@ fn an_attempt_may_be_given_up() {
 /// Calls that wait would take the events of the caller's channel away from it.
 #[test]
 fn calls_that_wait_refuse_a_shared_channel() {
+    if !crate::device().connection_manager {
+        return;
+    }
     let events = Loop::new();
     let error = events.listener.request(None).expect_err("would hang");
     assert!(error.to_string().contains("CmEvent::Request"), "{error}");

@@ -24,6 +24,9 @@ fn connections_that_come_about_after_others_did_not_are_told() {
     environment::set("RNIC_REPORT", &report);
     environment::set("RNIC_RUNTIME_DIR", &folder);
     let context = Context::open().expect("the device opens");
+    if context.back_end() != rnic::BackEnd::Software {
+        return;
+    }
     let pd = context.alloc_pd().expect("pd");
     let cq = context.create_cq(64).build().expect("cq");
     let prepare = || {

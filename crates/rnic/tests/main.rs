@@ -5,12 +5,20 @@ mod cm;
 mod cm_events;
 mod connection_report;
 mod datagrams;
+mod devices;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
 mod fork;
+mod libibverbs;
 mod loopback;
 mod stopped_peer;
 mod surface;
 mod two_processes;
 mod xrc;
 mod xrc_target;
+
+/// What the device can do that the tests run on: `RNIC_DEVICE` names it.
+fn device() -> rnic::Capabilities {
+    let context = rnic::Context::open().expect("the device opens");
+    context.capabilities()
+}

@@ -104,6 +104,13 @@ variables! {
     /// The stock librdmacm.so.1.
     LIBRDMACM("RNIC_LIBRDMACM", "the installed one", anything):
         "the stock librdmacm.so.1, for rsockets (default: the installed one)";
+    /// The device that programs of the Rust API open.
+    DEVICE("RNIC_DEVICE", "rnic0", anything):
+        "the device that programs of the Rust API open: one of the system's, such as",
+        "mlx5_0, or `system:rnic0` for one of the software NIC's name (default: rnic0)";
+    /// The stock libibverbs.so.1.
+    LIBIBVERBS("RNIC_LIBIBVERBS", "libibverbs.so.1", anything):
+        "the libibverbs.so.1 whose devices the Rust API can open (default: the installed one)";
     /// The folder that processes of one user share.
     RUNTIME_DIR("RNIC_RUNTIME_DIR", "/tmp/rnic-UID", anything):
         "folder for what processes of one user share (default: /tmp/rnic-UID)";

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use rnic::{Context, GidEntry, PathMtu, PortState};
+use rnic::{BackEnd, Context, GidEntry, PathMtu, PortState};
 use rnic_nic::PkeyTable;
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ struct Listing {
 struct Device {
     name: String,
     guid: String,
+    /// Part of the system's libibverbs; it is not opened.
+    system: bool,
     ports: Vec<Port>,
 }
 
@@ -81,7 +83,9 @@ fn gid(entry: &GidEntry) -> Gid {
 fn look() -> (Listing, Option<Failure>) {
     // The addresses are known without opening anything.
     let table = rnic_nic::gid_table();
-    let (port, failure) = match Context::open().and_then(|context| context.port_attr(1)) {
+    let (port, failure) = match Context::open_by_name(rnic_nic::DEVICE_NAME)
+        .and_then(|context| context.port_attr(1))
+    {
         Ok(attr) => {
             let active = attr.state == PortState::Active && !table.is_empty();
             (("ACTIVE", attr.max_mtu, attr.active_mtu, active), None)
@@ -110,19 +114,24 @@ fn look() -> (Listing, Option<Failure>) {
         version: 1,
         devices: rnic::devices()
             .iter()
-            .map(|device| Device {
+            .map(|device| (device, device.back_end() == BackEnd::System))
+            .map(|(device, system)| Device {
                 name: device.name().to_owned(),
                 guid: guid(device.guid()),
-                ports: vec![Port {
-                    port: 1,
-                    state: if active { state } else { "DOWN" },
-                    link_layer: "Ethernet",
-                    max_mtu: max_mtu.bytes(),
-                    active_mtu: active_mtu.bytes(),
-                    problem: failure.as_ref().map(ToString::to_string),
-                    gids: table.iter().map(gid).collect(),
-                    pkeys: PkeyTable::of_process().all().to_vec(),
-                }],
+                system,
+                ports: (!system)
+                    .then(|| Port {
+                        port: 1,
+                        state: if active { state } else { "DOWN" },
+                        link_layer: "Ethernet",
+                        max_mtu: max_mtu.bytes(),
+                        active_mtu: active_mtu.bytes(),
+                        problem: failure.as_ref().map(ToString::to_string),
+                        gids: table.iter().map(gid).collect(),
+                        pkeys: PkeyTable::of_process().all().to_vec(),
+                    })
+                    .into_iter()
+                    .collect(),
             })
             .collect(),
         settings: None,
@@ -141,7 +150,8 @@ fn guid(guid: u64) -> String {
 fn text(listing: &Listing) -> String {
     let mut lines = Vec::new();
     for device in &listing.devices {
-        lines.push(format!("{}  GUID {}", device.name, device.guid));
+        let whose = if device.system { "  of the system" } else { "" };
+        lines.push(format!("{}  GUID {}{whose}", device.name, device.guid));
         for port in &device.ports {
             lines.push(format!(
                 "  port {}  {}  link layer {}  MTU {} (largest {})",

@@ -19,10 +19,11 @@ const KNOWN: &[(&str, &str, &[&str])] = &[];
 
 /// The crates from the lowest floor up. A crate uses those of lower floors alone.
 const FLOORS: &[&[&str]] = &[
-    &["wire", "skip", "settings", "sys"],
+    &["wire", "skip", "settings", "sys", "layouts"],
     &["transport", "cm", "host", "dissect"],
     &["link"],
     &["nic"],
+    &["libibverbs"],
     &["rnic", "abi", "fabric"],
     &["cli"],
 ];

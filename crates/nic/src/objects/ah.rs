@@ -121,10 +121,18 @@ impl Drop for AhShared {
 /// EINVAL if the bytes are no such header, or no GID of this host is the destination in it. That of
 /// a multicast datagram is none: as with rdma-core, the program has to name its own GID then.
 pub fn ah_attr_from_header(header: &[u8; UdPrefix::LEN], port_num: u8) -> Result<AhAttr> {
-    from_header(header, port_num, &gid_table())
+    ah_attr_from_header_of(header, port_num, &gid_table())
 }
 
-fn from_header(header: &[u8; UdPrefix::LEN], port_num: u8, table: &[GidEntry]) -> Result<AhAttr> {
+/// The same by the GID table of another device.
+///
+/// # Errors
+/// See [`ah_attr_from_header`].
+pub fn ah_attr_from_header_of(
+    header: &[u8; UdPrefix::LEN],
+    port_num: u8,
+    table: &[GidEntry],
+) -> Result<AhAttr> {
     const VERB: &str = "ibv_init_ah_from_wc";
     let prefix = UdPrefix::parse(header)
         .map_err(|_| Error::invalid(VERB, "the first 40 bytes of the receive are no GRH"))?;

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use rustix_futex_sync::Mutex;
 
 use super::object::Object;
+use crate::context::{Context, default_is_system};
+use crate::device::cm::EventChannel;
 use crate::error::{Error, Result};
-use crate::nic::{self, cm};
+use crate::nic;
 use crate::raw::fd;
 use crate::turn::Turn;
 
@@ -24,7 +26,7 @@ pub struct CmChannel {
 }
 
 struct Inner {
-    raw: cm::EventChannel,
+    raw: EventChannel,
     objects: Mutex<HashMap<u64, Weak<Object>>>,
     /// Held by the thread that takes events for a call that waits: what it took, the next one sees
     /// before it sleeps.
@@ -68,12 +70,26 @@ impl CmEvent {
 }
 
 impl CmChannel {
-    /// Makes a channel. The first opens the device.
+    /// Makes a channel for queue pairs of the device that [`Context::open`] opens. The first opens the
+    /// software NIC, if it is that one.
     ///
     /// # Errors
-    /// As [`Context::open`](crate::Context::open); too many open files.
+    /// As [`Context::open`]; too many open files.
     pub fn new() -> Result<CmChannel> {
-        let raw = cm::EventChannel::new()?;
+        CmChannel::make(default_is_system())
+    }
+
+    /// Makes a channel for queue pairs of the back end of this device: the software NIC has a
+    /// connection manager of its own, devices of the system have librdmacm, which is loaded then.
+    ///
+    /// # Errors
+    /// As [`Context::open_by_name`]; too many open files.
+    pub fn of(context: &Context) -> Result<CmChannel> {
+        CmChannel::make(context.raw.is_system())
+    }
+
+    pub(super) fn make(of_system: bool) -> Result<CmChannel> {
+        let raw = EventChannel::new(of_system)?;
         fd::set_nonblocking(raw.fd()).map_err(|source| Error::Verb {
             verb: "rdma_create_event_channel",
             reason: "cannot make the descriptor non-blocking".to_owned(),
@@ -88,7 +104,7 @@ impl CmChannel {
         })
     }
 
-    pub(crate) fn nic(&self) -> &cm::EventChannel {
+    pub(crate) fn raw(&self) -> &EventChannel {
         &self.inner.raw
     }
 
@@ -116,7 +132,7 @@ impl CmChannel {
                 Err(error) if error.errno() == libc::EINTR => continue,
                 Err(error) => return Err(error.into()),
             };
-            let whose = event.listener.as_ref().unwrap_or(&event.id).uid();
+            let whose = event.whose;
             let object = self
                 .inner
                 .objects
@@ -205,7 +221,7 @@ impl CmChannel {
 
 impl AsRawFd for CmChannel {
     fn as_raw_fd(&self) -> RawFd {
-        self.nic().fd()
+        self.raw().fd()
     }
 }
 
@@ -213,6 +229,6 @@ impl AsFd for CmChannel {
     /// Readable: [`CmChannel::try_event`] has something. Edge-triggered pollers must take all
     /// events.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        fd::of_events(self.nic())
+        fd::of_events(self.raw())
     }
 }

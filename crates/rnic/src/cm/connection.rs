@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::connector::outcome;
 use super::object::{Object, Phase, Ready, Role};
+use crate::device::cm::Id;
 use crate::error::{Error, Result};
-use crate::nic::cm;
 use crate::qp::{Connected, Inner, QueuePair, Rc};
 
 /// An attempt to connect or to accept that is under way on a [`CmChannel`](super::CmChannel).
@@ -179,7 +179,7 @@ impl<T: Connected> CmConnection<T> {
     }
 }
 
-pub(super) fn local_addr(id: &cm::Id) -> Result<SocketAddr> {
+pub(super) fn local_addr(id: &Id) -> Result<SocketAddr> {
     let unbound = || Error::InvalidArgument("it is bound to no address".to_owned());
-    id.route()?.local.ok_or_else(unbound)
+    id.addresses()?.0.ok_or_else(unbound)
 }

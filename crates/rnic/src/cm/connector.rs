@@ -94,7 +94,7 @@ impl CmConnector {
     /// refused here.
     pub fn connect<T: Connected>(&self, qp: PreparedQueuePair<T>) -> Result<CmConnection<T>> {
         let deadline = self.deadline();
-        let reports = Reports::private()?;
+        let reports = Reports::private(qp.is_system())?;
         let channel = reports.channel.clone();
         let mut pending = self.begin(reports, qp)?;
         let done = channel.drive(deadline, || pending.finish())?;
@@ -119,6 +119,7 @@ impl CmConnector {
         reports: Reports,
         qp: PreparedQueuePair<T>,
     ) -> Result<CmPending<T>> {
+        reports.check(qp.inner.is_system())?;
         let kind = Kind::Connect(qp.inner.clone(), qp.settings);
         let object = self.object(reports, T::TYPE, kind)?;
         if T::TYPE == QpType::Rc {
@@ -141,7 +142,7 @@ impl CmConnector {
     /// # Errors
     /// As [`CmConnector::connect`].
     pub fn find(&self, qp: &DatagramQueuePair) -> Result<CmDatagramPeer> {
-        let reports = Reports::private()?;
+        let reports = Reports::private(qp.is_system())?;
         let channel = reports.channel.clone();
         let mut search = self.search(reports, qp)?;
         let done = channel.drive(self.deadline(), || search.finish())?;
@@ -163,6 +164,7 @@ impl CmConnector {
     }
 
     fn search(&self, reports: Reports, qp: &DatagramQueuePair) -> Result<CmSearch> {
+        reports.check(qp.is_system())?;
         let object = self.object(reports, QpType::Ud, Kind::Datagram)?;
         let partition = IdOption::PkeyIndex(qp.pkey_index());
         object.id.set_option(partition)?;

@@ -133,7 +133,7 @@ impl CmMulticast {
     /// [`Error::InvalidArgument`] if the queue pair's queue key is not the group's,
     /// [`UDP_QKEY`](super::UDP_QKEY): it would hear nothing.
     pub fn join(qp: &DatagramQueuePair, from: IpAddr, group: IpAddr) -> Result<CmMulticast> {
-        let reports = Reports::private()?;
+        let reports = Reports::private(qp.is_system())?;
         let channel = reports.channel.clone();
         let mut joining = CmJoining::begin(reports, qp, from, group)?;
         let deadline = Instant::now() + RESOLVE_TIMEOUT;
@@ -197,6 +197,7 @@ impl CmJoining {
         from: IpAddr,
         group: IpAddr,
     ) -> Result<CmJoining> {
+        reports.check(qp.is_system())?;
         let to = SocketAddr::new(group, 0);
         let link = Link {
             kind: Kind::Group,

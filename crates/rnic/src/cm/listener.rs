@@ -10,7 +10,9 @@ use super::channel::CmChannel;
 use super::connection::{CmConnection, CmPending, local_addr};
 use super::connector::resolve;
 use super::object::{Depths, Kind, Link, Object, Phase, Reports, Role, make_ready, private_data};
+use crate::context::default_is_system;
 use crate::datagram::DatagramQueuePair;
+use crate::device::cm::{Event, Id};
 use crate::error::{Error, Result};
 use crate::nic::cm::{self, ConnParam, EventParam, IdOption};
 use crate::qp::{Connected, PreparedQueuePair, Rc, Transport, Ud};
@@ -80,7 +82,7 @@ impl<T: Transport> CmListenerBuilder<T> {
         let addr = self.addrs[0];
         let reports = match &self.reports {
             Some((channel, token)) => Reports::to(channel, *token),
-            None => Reports::private()?,
+            None => Reports::private(default_is_system())?,
         };
         let role = Role::Listener(VecDeque::new());
         let object = Object::new(reports, T::TYPE, addr, role)?;
@@ -181,7 +183,7 @@ impl<T: Transport> CmListener<T> {
 /// Somebody wants a connection, or over [`Ud`] the way to the service. Dropping it refuses.
 pub struct CmRequest<T: Transport = Rc> {
     /// Until it is answered.
-    event: Option<cm::Event>,
+    event: Option<Event>,
     transport: PhantomData<T>,
 }
 
@@ -193,10 +195,24 @@ impl<T: Transport> std::fmt::Debug for CmRequest<T> {
     }
 }
 
+fn answered() -> Error {
+    Error::InvalidArgument("the request is answered".to_owned())
+}
+
 impl<T: Transport> CmRequest<T> {
-    fn event(&self) -> Result<&cm::Event> {
-        let answered = || Error::InvalidArgument("the request is answered".to_owned());
+    fn event(&self) -> Result<&Event> {
         self.event.as_ref().ok_or_else(answered)
+    }
+
+    /// The new id.
+    fn id(&self) -> Result<&Id> {
+        self.event()?.request.as_ref().ok_or_else(answered)
+    }
+
+    fn end(&mut self) {
+        if let Some(id) = self.event.take().and_then(|event| event.request) {
+            id.destroy();
+        }
     }
 
     /// Who asks.
@@ -205,7 +221,7 @@ impl<T: Transport> CmRequest<T> {
     /// In a forked child.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
         let unknown = || Error::InvalidArgument("the request does not say from where".to_owned());
-        self.event()?.id.route()?.peer.ok_or_else(unknown)
+        self.id()?.addresses()?.1.ok_or_else(unknown)
     }
 
     /// The address that was called.
@@ -213,7 +229,7 @@ impl<T: Transport> CmRequest<T> {
     /// # Errors
     /// In a forked child.
     pub fn local_addr(&self) -> Result<SocketAddr> {
-        local_addr(&self.event()?.id)
+        local_addr(self.id()?)
     }
 
     /// What the peer's application said with its request: 56 bytes, or 180 over [`Ud`], zeros
@@ -233,19 +249,15 @@ impl<T: Transport> CmRequest<T> {
     /// When the data is too long (the request is refused nevertheless, without data), or the peer
     /// gave up meanwhile.
     pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
-        let refused = self.event()?.id.reject(private_data, 0);
-        if let Some(event) = self.event.take() {
-            event.id.destroy();
-        }
+        let refused = self.id()?.reject(private_data);
+        self.end();
         Ok(refused?)
     }
 }
 
 impl<T: Transport> Drop for CmRequest<T> {
     fn drop(&mut self) {
-        if let Some(event) = self.event.take() {
-            event.id.destroy();
-        }
+        self.end();
     }
 }
 
@@ -269,7 +281,7 @@ impl<T: Connected> CmRequest<T> {
         qp: PreparedQueuePair<T>,
         private_data: &[u8],
     ) -> Result<CmConnection<T>> {
-        let reports = Reports::private()?;
+        let reports = Reports::private(qp.is_system())?;
         let channel = reports.channel.clone();
         let mut pending = self.begin(reports, qp, private_data)?;
         match channel.drive(None, || pending.finish())? {
@@ -308,20 +320,18 @@ impl<T: Connected> CmRequest<T> {
             responder_resources: asked.responder_resources.min(settings.max_dest_rd_atomic),
             initiator_depth: asked.initiator_depth.min(settings.max_rd_atomic),
         };
-        let event = self.event()?;
-        let told = private_data(&event.param);
-        let ready = make_ready(&event.id, &qp.inner, &settings, Some(depths), told)?;
-        let Some(event) = self.event.take() else {
-            return Err(Error::InvalidArgument("the request is answered".to_owned()));
-        };
+        let told = private_data(&self.event()?.param);
+        let ready = make_ready(self.id()?, &qp.inner, &settings, Some(depths), told)?;
+        let id = self.event.take().and_then(|event| event.request);
+        let id = id.ok_or_else(answered)?;
         let link = Link {
             kind: Kind::Accept(qp.inner.clone(), ready),
             private_data: Vec::new(),
             phase: Phase::Working,
         };
         let uid = crate::next_cookie();
-        let object = Object::around(event.id, uid, reports, peer, Role::Link(link));
-        object.id.migrate(object.channel.nic())?;
+        let object = Object::around(id, uid, reports, peer, Role::Link(link));
+        object.id.migrate(object.channel.raw())?;
         let param = ConnParam {
             private_data: data,
             responder_resources: depths.responder_resources,
@@ -331,7 +341,7 @@ impl<T: Connected> CmRequest<T> {
             qp_num: qp.inner.qp.qpn(),
             ..ConnParam::default()
         };
-        object.id.accept(Some(&param), uid)?;
+        object.id.accept(&param, uid)?;
         Ok(CmPending::new(object, qp.inner))
     }
 }
@@ -343,17 +353,16 @@ impl CmRequest<Ud> {
     /// # Errors
     /// [`Error::Verb`]: which call was refused.
     pub fn accept(mut self, qp: &DatagramQueuePair, private_data: &[u8]) -> Result<()> {
+        self.id()?.check_device(qp.raw())?;
         let param = ConnParam {
             private_data,
             qp_num: qp.qpn(),
             qkey: qp.qkey(),
             ..ConnParam::default()
         };
-        self.event()?.id.accept(Some(&param), 0)?;
+        self.id()?.accept(&param, 0)?;
         // The id has done its duty with the answer.
-        if let Some(event) = self.event.take() {
-            event.id.destroy();
-        }
+        self.end();
         Ok(())
     }
 }

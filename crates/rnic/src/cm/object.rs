@@ -9,11 +9,12 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::channel::{CmChannel, CmEvent};
 use crate::connect::{self, Settings};
+use crate::device::cm::{Event, Id};
 use crate::endpoint::Endpoint;
 use crate::error::CmError;
 use crate::error::{Error, Result};
-use crate::nic::cm::{self, ConnParam, EventKind, EventParam, PortSpace};
-use crate::nic::{self, PathMtu, QpAttrMask, QpState, QpType};
+use crate::nic::cm::{self, ConnParam, EventKind, EventParam};
+use crate::nic::{self, PathMtu, QpState, QpType};
 use crate::qp::Inner;
 
 /// Patience of address and route resolution, as librdmacm's programs have it.
@@ -21,7 +22,7 @@ pub(super) const RESOLVE_MS: u32 = 2000;
 
 /// One id and what became of it. Dropping it destroys the id: a peer is disconnected or refused.
 pub(super) struct Object {
-    pub(super) id: cm::Id,
+    pub(super) id: Id,
     /// Names it in its channel's events.
     pub(super) uid: u64,
     /// The user's name for it.
@@ -36,7 +37,7 @@ pub(super) struct Object {
 
 pub(super) enum Role {
     /// Requests that nobody took.
-    Listener(VecDeque<cm::Event>),
+    Listener(VecDeque<Event>),
     Link(Link),
 }
 
@@ -93,10 +94,20 @@ impl Reports {
         }
     }
 
+    /// Refuses a queue pair of the other back end.
+    pub(super) fn check(&self, of_system: bool) -> Result<()> {
+        match self.channel.raw().is_system() == of_system {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument(
+                "the channel is of another back end than the queue pair: CmChannel::of".to_owned(),
+            )),
+        }
+    }
+
     /// A channel for one object, whose calls wait.
-    pub(super) fn private() -> Result<Reports> {
+    pub(super) fn private(of_system: bool) -> Result<Reports> {
         Ok(Reports {
-            channel: CmChannel::new()?,
+            channel: CmChannel::make(of_system)?,
             shared: false,
             token: 0,
         })
@@ -112,18 +123,13 @@ impl Object {
         role: Role,
     ) -> Result<Arc<Object>> {
         let uid = crate::next_cookie();
-        let port_space = match service {
-            QpType::Ud => PortSpace::Udp,
-            QpType::Rc => PortSpace::Tcp,
-            _ => PortSpace::Ib,
-        };
-        let id = cm::Id::new(reports.channel.nic(), port_space, service, uid)?;
+        let id = Id::new(reports.channel.raw(), service, uid)?;
         Ok(Object::around(id, uid, reports, peer, role))
     }
 
     /// Of an id that came with a request.
     pub(super) fn around(
-        id: cm::Id,
+        id: Id,
         uid: u64,
         reports: Reports,
         peer: SocketAddr,
@@ -149,7 +155,7 @@ impl Object {
     }
 
     /// Does what an event asks for; gives what the user should know.
-    pub(super) fn handle(&self, event: cm::Event) -> Option<CmEvent> {
+    pub(super) fn handle(&self, event: Event) -> Option<CmEvent> {
         match &mut *self.role()? {
             Role::Listener(requests) => {
                 if event.kind != EventKind::ConnectRequest {
@@ -162,11 +168,11 @@ impl Object {
         }
     }
 
-    fn advance(&self, link: &mut Link, event: cm::Event) -> Option<CmEvent> {
+    fn advance(&self, link: &mut Link, event: Event) -> Option<CmEvent> {
         let (status, private_data) = (event.status, private_data(&event.param));
         let step = match (&link.phase, event.kind) {
             (Phase::Working, EventKind::AddrResolved) => match link.kind {
-                Kind::Group => self.id.join_multicast(self.peer, false, 0).map(|_| None),
+                Kind::Group => self.id.join_multicast(self.peer).map(|()| None),
                 _ => self.id.resolve_route(RESOLVE_MS).map(|()| None),
             },
             (Phase::Working, EventKind::RouteResolved) => self.connect(link).map(|()| None),
@@ -251,7 +257,7 @@ impl Object {
         match ready {
             Ok(ready) => self.id.establish().map(|()| ready),
             Err(error) => {
-                let _ = self.id.reject(&[], 0);
+                let _ = self.id.reject(&[]);
                 Err(error)
             }
         }
@@ -291,15 +297,14 @@ pub(super) struct Depths {
 /// INIT to RTR to RTS by what the connection manager has agreed on with the peer. What is this
 /// side's own business, the waits, is what the queue pair's builder said.
 pub(super) fn make_ready(
-    id: &cm::Id,
+    id: &Id,
     qp: &Inner,
     settings: &Settings,
     depths: Option<Depths>,
     private_data: Vec<u8>,
 ) -> nic::Result<Ready> {
-    // A request brings its partition along.
+    id.check_device(&qp.qp)?;
     let (mut rtr, mask) = id.init_qp_attr(QpState::Rtr)?;
-    let mask = mask | QpAttrMask::PKEY_INDEX;
     rtr.min_rnr_timer = settings.min_rnr_timer;
     if let Some(depths) = depths {
         rtr.max_dest_rd_atomic = depths.responder_resources;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::nic;
+use crate::device;
 
 /// Makes reads of `fd` return EAGAIN instead of blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
@@ -88,21 +88,21 @@ fn has(fd: BorrowedFd<'_>, asked: i16, wanted: i16) -> bool {
 }
 
 /// The descriptor of a completion channel.
-pub(crate) fn of_channel(channel: &nic::CompChannel) -> BorrowedFd<'_> {
+pub(crate) fn of_channel(channel: &device::CompChannel) -> BorrowedFd<'_> {
     // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel`
     // is one.
     unsafe { BorrowedFd::borrow_raw(channel.fd()) }
 }
 
 /// The descriptor of a channel of the connection manager.
-pub(crate) fn of_events(channel: &nic::cm::EventChannel) -> BorrowedFd<'_> {
+pub(crate) fn of_events(channel: &device::cm::EventChannel) -> BorrowedFd<'_> {
     // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel`
     // is one.
     unsafe { BorrowedFd::borrow_raw(channel.fd()) }
 }
 
 /// The descriptor of a context's asynchronous events.
-pub(crate) fn of_context(context: &nic::Context) -> BorrowedFd<'_> {
+pub(crate) fn of_context(context: &device::Context) -> BorrowedFd<'_> {
     // SAFETY: the device keeps the descriptor open while a handle of the context lives; `context`
     // is one.
     unsafe { BorrowedFd::borrow_raw(context.async_fd()) }

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use rustix_futex_sync::Mutex;
 
+use crate::device;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{self, Access};
+use crate::nic::Access;
 
 /// Pages: so that no two regions share one, and atomics are aligned.
 const ALIGN: usize = 4096;
@@ -60,13 +61,15 @@ impl Drop for Storage {
 
 /// A registration with its memory, which is freed when the NIC has let go of it.
 struct Registered {
-    mr: nic::Mr,
+    mr: device::Mr,
     storage: ManuallyDrop<Storage>,
 }
 
 /// What a peer that is stopped in the middle of a copy may go on to write to. Never freed, and
 /// listed so that tools that look for leaks know of it.
 static KEPT: Mutex<Vec<Storage>> = Mutex::new(Vec::new());
+/// The same of buffers that a device goes on to read.
+static KEPT_BUFFERS: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
 impl Drop for Registered {
     fn drop(&mut self) {
@@ -80,17 +83,40 @@ impl Drop for Registered {
 }
 
 impl Registered {
-    fn new(pd: &nic::Pd, len: usize, access: Access) -> Result<Registered> {
+    fn new(pd: &device::Pd, len: usize, access: Access) -> Result<Registered> {
         let storage = Storage::new(len)?;
         let ptr = storage.ptr.as_ptr();
         // SAFETY: `storage` lives as long as the registration (`drop` above). Its bytes are reached
         // by nobody else while the NIC may touch them: see the types below.
-        let mr = unsafe { pd.reg_mr(ptr, len, ptr as u64, access) }?;
+        let mr = unsafe { register(pd, ptr, len, access) }?;
         Ok(Registered {
             mr,
             storage: ManuallyDrop::new(storage),
         })
     }
+}
+
+/// Registers memory with either back end.
+///
+/// # Safety
+/// The memory stays until [`device::Mr::end`] has given true, or for ever. Nothing in the program
+/// takes bytes for its own that the device may write, or for constant.
+unsafe fn register(
+    pd: &device::Pd,
+    ptr: *mut u8,
+    len: usize,
+    access: Access,
+) -> Result<device::Mr> {
+    Ok(match pd {
+        device::Pd::Software(pd) => {
+            // SAFETY: by contract.
+            device::Mr::Software(unsafe { pd.reg_mr(ptr, len, ptr as u64, access) }?)
+        }
+        device::Pd::System(pd) => {
+            // SAFETY: by contract.
+            device::Mr::System(unsafe { pd.reg_mr(ptr, len, access) }?)
+        }
+    })
 }
 
 /// Local memory: a byte slice as long as you hold it. Posting moves it away, the completion gives
@@ -112,7 +138,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn allocate(pd: &nic::Pd, len: usize) -> Result<Buffer> {
+    pub(crate) fn allocate(pd: &device::Pd, len: usize) -> Result<Buffer> {
         Ok(Buffer {
             region: Arc::new(Registered::new(pd, len, Access::LOCAL_WRITE)?),
             start: 0,
@@ -207,20 +233,40 @@ pub struct ReadableRegion {
     inner: Arc<Shared>,
 }
 
-/// Fields drop in this order: the registration first.
+/// A registration of a buffer's memory, which goes after it.
 struct Shared {
-    mr: nic::Mr,
-    buffer: Buffer,
+    mr: device::Mr,
+    /// There until it is given back.
+    buffer: Option<Buffer>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let free = self.mr.end();
+        let buffer = self.buffer.take();
+        if !free {
+            KEPT_BUFFERS.lock().extend(buffer);
+        }
+    }
+}
+
+impl Shared {
+    fn bytes(&self) -> &[u8] {
+        self.buffer.as_deref().unwrap_or_default()
+    }
 }
 
 impl ReadableRegion {
-    pub(crate) fn register(pd: &nic::Pd, buffer: Buffer) -> Result<ReadableRegion> {
+    pub(crate) fn register(pd: &device::Pd, buffer: Buffer) -> Result<ReadableRegion> {
         let (ptr, len) = (buffer.ptr(), buffer.len);
         // SAFETY: the buffer moves into the region and is given back only after the registration
         // has ended; without LOCAL_WRITE and REMOTE_WRITE nobody writes it meanwhile.
-        let mr = unsafe { pd.reg_mr(ptr, len, ptr as u64, Access::REMOTE_READ) }?;
+        let mr = unsafe { register(pd, ptr, len, Access::REMOTE_READ) }?;
         Ok(ReadableRegion {
-            inner: Arc::new(Shared { mr, buffer }),
+            inner: Arc::new(Shared {
+                mr,
+                buffer: Some(buffer),
+            }),
         })
     }
 
@@ -228,24 +274,25 @@ impl ReadableRegion {
     pub fn remote(&self) -> RemoteMemory {
         RemoteMemory {
             addr: self.inner.mr.addr(),
-            len: self.inner.buffer.len as u64,
+            len: self.inner.bytes().len() as u64,
             rkey: self.inner.mr.rkey(),
         }
     }
 
     /// Ends the registration and gives the buffer back: peers that read it from now on get a remote
-    /// access error. Other clones of the handle must be gone, else this one is returned.
-    pub fn reclaim(self) -> std::result::Result<Buffer, ReadableRegion> {
-        let shared = Arc::try_unwrap(self.inner).map_err(|inner| ReadableRegion { inner })?;
-        shared.mr.deregister();
-        Ok(shared.buffer)
+    /// access error. Other clones of the handle must be gone, else this one is returned. So it is if
+    /// the device refuses to end the registration.
+    pub fn reclaim(mut self) -> std::result::Result<Buffer, ReadableRegion> {
+        let only = Arc::get_mut(&mut self.inner);
+        let ended = only.and_then(|shared| shared.mr.end().then(|| shared.buffer.take()));
+        ended.flatten().ok_or(self)
     }
 }
 
 impl Deref for ReadableRegion {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.inner.buffer
+        self.inner.bytes()
     }
 }
 
@@ -266,7 +313,7 @@ pub struct WritableRegion {
 }
 
 impl WritableRegion {
-    pub(crate) fn allocate(pd: &nic::Pd, len: usize, access: Access) -> Result<WritableRegion> {
+    pub(crate) fn allocate(pd: &device::Pd, len: usize, access: Access) -> Result<WritableRegion> {
         Ok(WritableRegion {
             inner: Arc::new(Registered::new(pd, len, access)?),
         })
@@ -279,6 +326,14 @@ impl WritableRegion {
             len: self.len() as u64,
             rkey: self.inner.mr.rkey(),
         }
+    }
+
+    /// Both handles, if they are a system's device's.
+    pub(crate) fn window_of<'a>(
+        &'a self,
+        mw: &'a device::Mw,
+    ) -> Option<(&'a rnic_libibverbs::Mw, &'a rnic_libibverbs::Mr)> {
+        device::system_window(mw, &self.inner.mr)
     }
 
     /// Key for local work requests and binds.

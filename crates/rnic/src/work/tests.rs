@@ -6,6 +6,7 @@ fn entry(id: u64, signaled: bool) -> Entry {
         buffer: None,
         start: 0,
         signaled,
+        _way: None,
     }
 }
 

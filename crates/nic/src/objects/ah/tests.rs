@@ -59,14 +59,14 @@ fn v6(src: &str, dst: &str) -> [u8; 40] {
 
 #[test]
 fn the_sender_becomes_the_destination_and_our_gid_the_source() {
-    let attr = from_header(&v4([10, 0, 0, 2], [10, 0, 0, 1]), 1, &table()).unwrap();
+    let attr = ah_attr_from_header_of(&v4([10, 0, 0, 2], [10, 0, 0, 1]), 1, &table()).unwrap();
     assert_eq!(attr.dgid, Gid::from(IpAddr::from([10, 0, 0, 2])));
     assert_eq!(
         (attr.sgid_index, attr.hop_limit, attr.traffic_class),
         (0, 63, 8)
     );
     assert!(attr.is_global);
-    let attr = from_header(&v6("fd00::2", "fd00::1"), 1, &table()).unwrap();
+    let attr = ah_attr_from_header_of(&v6("fd00::2", "fd00::1"), 1, &table()).unwrap();
     assert_eq!(attr.dgid.ip(), "fd00::2".parse::<IpAddr>().unwrap());
     assert_eq!(
         (attr.sgid_index, attr.hop_limit, attr.traffic_class),
@@ -84,7 +84,7 @@ fn what_did_not_come_to_a_gid_of_ours_is_refused() {
         [0; 40],
         [0xff; 40],
     ] {
-        let error = from_header(&header, 1, &table()).unwrap_err();
+        let error = ah_attr_from_header_of(&header, 1, &table()).unwrap_err();
         assert_eq!(error.errno(), libc::EINVAL);
     }
 }

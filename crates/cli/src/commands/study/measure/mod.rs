@@ -118,8 +118,7 @@ impl Side {
 
     /// What the device is called.
     pub fn device(&self) -> String {
-        let first = rnic::devices().into_iter().next();
-        first.map_or_else(String::new, |device| device.name().to_owned())
+        self.pd.context().name().to_owned()
     }
 
     /// Measures for about `time`.
