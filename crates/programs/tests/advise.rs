@@ -90,3 +90,34 @@ fn sockets_have_their_verdict() {
     let idle: serde_json::Value = serde_json::from_str(last).expect("JSON");
     assert_eq!(idle["verdict"], "unknown", "{idle}");
 }
+
+/// Promise: a program is as without the recorder, and what it moves is counted to the byte: also by
+/// a process that was killed, and after all descriptors were closed.
+#[test]
+fn the_recorder_disturbs_nothing() {
+    let trial = Trial::start_beside_others("the_recorder_disturbs_nothing");
+    let Some(program) = compile::c_program(&trial, "undisturbed") else {
+        return;
+    };
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let program = program.to_str().expect("a path");
+    // It ends with a failure if anything is otherwise.
+    let opinion = opinion(&place, &[], &[program, "7010"]);
+    let sockets = &opinion["evidence"]["sockets"];
+    // Five times 1000 messages of 10 bytes, half of them each way.
+    for lane in ["asks", "serves"] {
+        for way in ["sent", "received"] {
+            assert_eq!(
+                sockets[lane][way]["bytes"], 25_000,
+                "{lane} {way}: {opinion}"
+            );
+            assert_eq!(
+                sockets[lane][way]["calls"], 2_500,
+                "{lane} {way}: {opinion}"
+            );
+        }
+    }
+    assert_eq!(opinion["verdict"], "rsockets", "{opinion}");
+}

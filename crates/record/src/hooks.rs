@@ -83,10 +83,13 @@ macro_rules! sends {
     }};
 }
 
-/// A call that receives.
+/// A call that receives. What it only looks at comes again.
 macro_rules! receives {
-    ($fd:expr, $call:ident) => {{
-        let begin = flow::look($fd);
+    ($fd:expr, $call:ident, $flags:expr) => {{
+        let begin = match $flags & libc::MSG_PEEK {
+            0 => flow::look($fd),
+            _ => None,
+        };
         let done = $call();
         flow::received($fd, begin, done as isize);
         done
@@ -155,21 +158,21 @@ hooks! {
     };
 
     recv(fd: c_int, buffer: *mut c_void, size: Size, flags: c_int) -> isize =
-        |call| receives!(fd, call);
+        |call| receives!(fd, call, flags);
     __recv_chk(fd: c_int, buffer: *mut c_void, size: Size, room: Size, flags: c_int) -> isize =
-        |call| receives!(fd, call);
+        |call| receives!(fd, call, flags);
     recvfrom(fd: c_int, buffer: *mut c_void, size: Size, flags: c_int, from: *mut sockaddr, len: *mut c_uint) -> isize =
-        |call| receives!(fd, call);
+        |call| receives!(fd, call, flags);
     __recvfrom_chk(fd: c_int, buffer: *mut c_void, size: Size, room: Size, flags: c_int, from: *mut sockaddr,
-        len: *mut c_uint) -> isize = |call| receives!(fd, call);
+        len: *mut c_uint) -> isize = |call| receives!(fd, call, flags);
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize =
-        |call| receives!(fd, call);
+        |call| receives!(fd, call, flags);
     read(fd: c_int, buffer: *mut c_void, size: Size) -> isize =
-        |call| receives!(fd, call);
+        |call| receives!(fd, call, 0);
     __read_chk(fd: c_int, buffer: *mut c_void, size: Size, room: Size) -> isize =
-        |call| receives!(fd, call);
+        |call| receives!(fd, call, 0);
     readv(fd: c_int, pieces: *const iovec, count: c_int) -> isize =
-        |call| receives!(fd, call);
+        |call| receives!(fd, call, 0);
     recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, time: *mut timespec) -> c_int = |call| {
         let begin = flow::look(fd);
         let done = call();
