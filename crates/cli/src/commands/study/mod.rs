@@ -13,7 +13,7 @@ pub mod measure;
 pub mod model;
 mod page;
 pub mod questions;
-pub mod report;
+mod report;
 mod seen;
 mod session;
 pub mod setup;

@@ -58,6 +58,8 @@ pub enum Move {
         /// Bytes there and back.
         out: usize,
         back: usize,
+        /// By rsockets.
+        shim: bool,
     },
     /// Bytes of one direction are what takes the time.
     Bytes {

@@ -303,6 +303,7 @@ fn turns(sockets: &Sockets, lane: &Lane, counts: &str, share: f64) -> Judgement 
             period_us: period_us(lane),
             out: measurable(out),
             back: measurable(back),
+            shim: !rpc,
         },
     });
     judgement.advice = parameters(sockets, lane);
