@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use commands::{
-    bench, course, demo, devices, dissect, explain, pages, part, run, study, top, verify,
+    advise, bench, course, demo, devices, dissect, explain, pages, part, run, study, top, verify,
 };
 use platform::out;
 
@@ -92,6 +92,8 @@ Ports that two hosts need (rdma_cm needs no TCP):
 enum Command {
     /// Run a program that uses libibverbs on the software NIC
     Run(run::Args),
+    /// Judge whether RDMA suits a program, by what it does with sockets or verbs
+    Advise(advise::Args),
     /// Explain a status, errno, event, state or message, its causes, and what to do
     Explain(explain::Args),
     /// Explain a RoCEv2 capture: conversations, messages, retransmissions, what went wrong
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Run(args) => run::main(args),
+        Command::Advise(args) => advise::main(args),
         Command::Explain(args) => explain::main(args),
         Command::Dissect(args) => dissect::main(args),
         Command::Devices(args) => devices::main(args),

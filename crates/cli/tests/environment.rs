@@ -90,18 +90,21 @@ fn a_library_that_is_none_is_refused_before_the_loader_sees_it() {
 }
 
 /// Of `rnic run` for its program, and of the tests.
-const INTERNAL: [&str; 9] = [
+const INTERNAL: [&str; 12] = [
     "RNIC_REPORT",
     "RNIC_STATS",
     "RNIC_LINT",
     "RNIC_WATCH",
     "RNIC_TRACE",
+    "RNIC_USAGE",
+    "RNIC_RECORD",
     "RNIC_TEST_NO_SKIP",
     "RNIC_SKIP_LOG",
     // Of a build for measurements (`bench/run --ablate`).
     "RNIC_ABLATE",
-    // Of the build: which library is inside.
+    // Of the build: which libraries are inside.
     "RNIC_LIBRARY_ID",
+    "RNIC_RECORDER_ID",
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// What a build leaves that programs need.
-const BINARIES: [&str; 2] = ["rnic", "librnic_verbs.so"];
+const BINARIES: [&str; 3] = ["rnic", "librnic_verbs.so", "librnic_record.so"];
 
 /// The folder with `rnic` and the library: `RNIC_BIN_DIR`, or what the tests lie in, where cargo
 /// builds both if need be.

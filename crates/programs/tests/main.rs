@@ -1,6 +1,7 @@
 //! The files beside this one, in one program, which is linked once. Each test has a process of its
 //! own, by cargo-nextest.
 
+mod advise;
 mod asleep;
 mod causes;
 mod ceph;

@@ -138,8 +138,12 @@ pub static TRACE: Variable = internal("RNIC_TRACE");
 /// The report has what threads wait for in calls that are not the NIC's, too. To find out, a thread
 /// opens files of procfs now and then, which have numbers that the program may count on.
 pub static WATCH: Variable = internal("RNIC_WATCH");
+/// The report has how each queue pair is used, too, for `rnic advise`.
+pub static USAGE: Variable = internal("RNIC_USAGE");
+/// The file in which a preloaded recorder counts what sockets are used for, for `rnic advise`.
+pub static RECORD: Variable = internal("RNIC_RECORD");
 
-/// One of those that `rnic run` sets for the programs that it starts.
+/// One of those that `rnic run` and `rnic advise` set for the programs that they start.
 const fn internal(name: &'static str) -> Variable {
     Variable {
         name,

@@ -46,6 +46,7 @@ mod route;
 pub mod segment;
 pub mod signal;
 mod spare;
+pub mod tally;
 mod threads;
 mod unix;
 mod usersock;

@@ -1,5 +1,6 @@
 //! The commands of `rnic`: a file or folder for each, of its name.
 
+pub mod advise;
 pub mod bench;
 pub mod course;
 pub mod demo;

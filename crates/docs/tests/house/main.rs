@@ -20,7 +20,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[];
 /// The crates from the lowest floor up. A crate uses those of lower floors alone.
 const FLOORS: &[&[&str]] = &[
     &["wire", "skip", "settings", "sys", "layouts"],
-    &["transport", "cm", "host", "dissect"],
+    &["transport", "cm", "host", "dissect", "record"],
     &["link"],
     &["nic"],
     &["libibverbs"],
@@ -70,6 +70,7 @@ const READS_THE_SYSTEMS_CLOCK: &[(&str, &str)] = &[
     ("observe/waits/mod.rs", "how long a thread has waited"),
     ("observe/waits/tell.rs", "how long a thread has waited"),
     ("observe/way.rs", "how long the kernel has not answered"),
+    ("queues/usage.rs", "when a queue pair was used"),
     (
         "observe/failure.rs",
         "how long ago a region was deregistered",

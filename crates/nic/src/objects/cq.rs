@@ -11,6 +11,7 @@ use crate::driving::Driven;
 use crate::error::{Error, Result};
 use crate::objects::context::{Context, ContextShared};
 use crate::observe::{self, trace};
+use crate::queues::usage;
 use crate::queues::{CqOptions, CqShared, MAX_CQ_PERIOD, Stamp};
 
 pub use channel::{CompChannel, WeakCompChannel};
@@ -225,6 +226,7 @@ impl Cq {
         if self.context.nic.check_alive(VERB).is_err() {
             return;
         }
+        usage::armed();
         self.shared.arm(solicited_only);
         // Who waits in the verb looks after packets himself.
         let channel = self.shared.channel.as_ref();

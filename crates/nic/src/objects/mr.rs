@@ -12,6 +12,7 @@ use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
 use crate::observe::{self, lint};
+use crate::queues::usage;
 use rnic_settings::GuardedMemory;
 use rnic_sys::{Lack, Mapping};
 
@@ -208,6 +209,7 @@ impl Pd {
         if lint::is_on() && is_locked(access, &kind) {
             lint::registered(source.addr, source.len);
         }
+        usage::registered(source.len);
         self.shared.users.fetch_add(1, Ordering::AcqRel);
         Ok(Mr {
             pd: self.clone(),
@@ -564,6 +566,7 @@ impl Mr {
 
     fn released(&mut self) {
         if std::mem::take(&mut self.registered) {
+            usage::deregistered();
             if lint::is_on() && is_locked(self.access, &self.kind) {
                 lint::unregistered(self.source.addr, self.source.len);
             }

@@ -43,7 +43,7 @@ impl Snapshots {
 
 /// Counters are wanted.
 fn wanted() -> bool {
-    settings().is_some_and(|settings| settings.stats || settings.lint)
+    settings().is_some_and(|settings| settings.stats || settings.lint || settings.usage)
 }
 
 /// A queue pair is about to be destroyed.
@@ -55,6 +55,10 @@ pub(crate) fn destroyed(shared: &QpShared, counters: &Counters) {
         if wanted() {
             let line = state.qp(shared, counters, true);
             write(line);
+            let usage = state.usage(shared) + &state.usage_of_process();
+            if !usage.is_empty() {
+                append(&usage);
+            }
         }
         state.tell_drops(shared.qpn, counters);
         state.left(shared.qpn, "destroyed");
@@ -95,6 +99,7 @@ pub(crate) fn note_all<'a>(
         if last || known != Some(&now) {
             state.snapshots.qps.insert(shared.qpn, now);
             lines += &state.qp(shared, &counters, last).finish();
+            lines += &state.usage(shared);
         }
         if last {
             state.tell_drops(shared.qpn, &counters);
@@ -113,6 +118,7 @@ pub(crate) fn note_all<'a>(
         }
         lines += &state.device(&all).finish();
     }
+    lines += &state.usage_of_process();
     if !lines.is_empty() {
         append(&lines);
     }

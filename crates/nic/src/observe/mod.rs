@@ -20,13 +20,14 @@ mod line;
 pub(crate) mod lint;
 mod silent;
 pub(crate) mod trace;
+mod usage;
 pub(crate) mod waits;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rnic_link::Address;
 use rustix_futex_sync::{Mutex, MutexGuard};
@@ -45,7 +46,7 @@ pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
 pub(crate) use way::no_answer;
 
 use crate::memory::RegionFacts;
-use crate::queues::QpAttr;
+use crate::queues::{self, QpAttr};
 use line::Line;
 
 /// What is told of a process, each kind up to a number of its own: the first ones matter, and a
@@ -90,6 +91,8 @@ struct Settings {
     stats: bool,
     /// `RNIC_LINT`: what would fail on hardware, too.
     lint: bool,
+    /// `RNIC_USAGE`: how queue pairs are used, too.
+    usage: bool,
     /// `RNIC_WATCH`: what threads wait for in calls that are not the device's, too.
     watch: bool,
 }
@@ -102,6 +105,7 @@ fn settings() -> Option<&'static Settings> {
                 file: rnic_settings::REPORT.path()?,
                 stats: rnic_settings::STATS.is_on(),
                 lint: rnic_settings::LINT.is_on(),
+                usage: rnic_settings::USAGE.is_on(),
                 watch: rnic_settings::WATCH.is_on(),
             })
         })
@@ -256,12 +260,19 @@ pub(crate) struct Held {
     _trace: trace::Guard,
 }
 
-static SEES_EACH_POST: AtomicBool = AtomicBool::new(false);
+/// Who looks at each work request as it is posted: 0 nobody; 1 usage, which only counts; 2 lint or
+/// trace.
+static LOOKS: AtomicU8 = AtomicU8::new(0);
 
-/// Lint or trace look at each work request as it is posted.
+/// Lint, trace or usage look at each work request as it is posted.
 #[inline]
 pub(crate) fn sees_each_post() -> bool {
-    SEES_EACH_POST.load(Ordering::Relaxed)
+    LOOKS.load(Ordering::Relaxed) != 0
+}
+
+/// Lint or trace do, which follow it until it is done.
+pub(crate) fn follows_each_post() -> bool {
+    LOOKS.load(Ordering::Relaxed) > 1
 }
 
 /// Appends one record. That it cannot is no reason to disturb the program.
@@ -279,7 +290,12 @@ pub(crate) fn opened(
     let settings = settings()?;
     lint::switch(settings.lint);
     trace::start();
-    SEES_EACH_POST.store(lint::is_on() || trace::is_on(), Ordering::Relaxed);
+    queues::usage::switch(settings.usage);
+    let looks = match lint::is_on() || trace::is_on() {
+        true => 2,
+        false => u8::from(settings.usage),
+    };
+    LOOKS.store(looks, Ordering::Relaxed);
     if let Some(mut state) = state() {
         let line = state.record("opened");
         write(line);

@@ -15,6 +15,7 @@ use super::events::AsyncEvent;
 use super::owner::Owner;
 use super::shard_set::ShardSet;
 use super::slots::{Freed, Slots};
+use super::usage;
 use crate::error::{Error, Result};
 use crate::sync::bias::{Biased, Guard};
 
@@ -304,7 +305,11 @@ impl CqShared {
             false => &self.found_nothing,
         };
         if !mark.load(Ordering::Relaxed) {
-            mark.store(true, Ordering::Relaxed);
+            // Who counts is asked each time.
+            match usage::is_on() {
+                true => usage::polled(found),
+                false => mark.store(true, Ordering::Relaxed),
+            }
         }
     }
 

@@ -19,6 +19,7 @@ mod shard_set;
 mod signals;
 mod slots;
 mod srq;
+pub(crate) mod usage;
 
 pub(crate) use channel::{ChannelShared, events_so_far, waiting_for_channels};
 pub use cq::{CqOptions, Stamp};

@@ -13,6 +13,7 @@ use super::owner::Owner;
 use super::qp_attr::{QpCap, QpState, QpType};
 use super::slots::Slots;
 use super::srq::SrqShared;
+use super::usage::Usage;
 
 /// Where a queue pair's receives come from.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct QpShared {
     pub(crate) slots: Arc<Slots>,
     pub(crate) qp_type: QpType,
     pub(crate) sq_sig_all: bool,
+    /// How it is used, if somebody wants to know.
+    pub(crate) usage: Option<Box<Usage>>,
     pub(crate) state: AtomicU8,
     /// Out of the engine before its handle was dropped: that was retired, or the device closed.
     pub(crate) removed: AtomicBool,

@@ -1,4 +1,4 @@
-//! The library inside this program, and how it becomes a file that the loader can map.
+//! The libraries inside this program, and how it becomes a file that the loader can map.
 //!
 //! A release has the library in itself, compressed (`build.rs`), so that one file is all that has
 //! to be copied. The first run writes it to a folder that only this user can write to; each later
@@ -27,6 +27,8 @@ use super::folders::{self, Unusable};
 /// A compressed library.
 #[derive(Clone, Copy)]
 pub struct Embedded<'a> {
+    /// Its file's name, without the ending.
+    stem: &'a str,
     lzip: &'a [u8],
     /// Differs from that of any other content.
     id: &'a str,
@@ -47,10 +49,23 @@ const UNFINISHED: u64 = 3600;
 pub fn own() -> Option<Embedded<'static>> {
     #[cfg(rnic_embedded)]
     return Some(Embedded {
+        stem: "librnic_verbs",
         lzip: include_bytes!(concat!(env!("OUT_DIR"), "/library.lz")),
         id: env!("RNIC_LIBRARY_ID"),
     });
     #[cfg(not(rnic_embedded))]
+    None
+}
+
+/// The recorder of `rnic advise` that this program was built with.
+pub fn recorder() -> Option<Embedded<'static>> {
+    #[cfg(rnic_embedded_recorder)]
+    return Some(Embedded {
+        stem: "librnic_record",
+        lzip: include_bytes!(concat!(env!("OUT_DIR"), "/recorder.lz")),
+        id: env!("RNIC_RECORDER_ID"),
+    });
+    #[cfg(not(rnic_embedded_recorder))]
     None
 }
 
@@ -117,7 +132,8 @@ impl Embedded<'_> {
 
     /// The file in a folder that is ours alone, written if it is not there or not as it should be.
     fn write_in(&self, folder: &Path) -> io::Result<PathBuf> {
-        let name = format!("librnic_verbs-{}-{}.so", env!("CARGO_PKG_VERSION"), self.id);
+        let (stem, version, id) = (self.stem, env!("CARGO_PKG_VERSION"), self.id);
+        let name = format!("{stem}-{version}-{id}.so");
         let path = folder.join(&name);
         if self.is_sound(&path)? {
             return Ok(path);
@@ -178,7 +194,8 @@ impl Embedded<'_> {
     /// In memory. The name leads through this process, as the program may close what it inherits.
     fn hold(&self) -> io::Result<(PathBuf, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let name = "librnic_verbs.so";
+        let name = format!("{}.so", self.stem);
+        let name = name.as_str();
         // Some systems allow no other; Linux before 6.3 does not know it.
         let fd = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => memfd_create(name, flags)?,
@@ -204,7 +221,7 @@ fn sweep(folder: &Path) {
         let unfinished = entry
             .file_name()
             .as_encoded_bytes()
-            .starts_with(b".librnic_verbs-");
+            .starts_with(b".librnic_");
         let age = |meta: std::fs::Metadata| meta.modified().ok()?.elapsed().ok();
         let old = entry.metadata().ok().and_then(age);
         if unfinished && old.is_some_and(|age| age.as_secs() > UNFINISHED) {

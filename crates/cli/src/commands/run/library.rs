@@ -8,13 +8,15 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::elf::{self, Kind};
-use super::embedded::{self, Laid};
+use super::embedded::{self, Embedded, Laid};
 use super::folders::{self, Unusable};
 use super::program::HEAD;
 use crate::platform::failure::{Failure, Result};
 
 /// The drop-in library as cargo builds it.
 const LIBRARY: &str = "librnic_verbs.so";
+/// The recorder, likewise.
+const RECORDER: &str = "librnic_record.so";
 /// Names under which programs load it; one file, so the loader maps it once.
 const NAMES: [&str; 4] = [
     "libibverbs.so.1",
@@ -52,11 +54,23 @@ pub fn find() -> Result<Library> {
             .next("unset RNIC_LIB, or build the library with `cargo build --release`")
         });
     }
+    near_or_inside(LIBRARY, embedded::own(), HOW_TO_GET_IT)
+}
+
+/// Finds the recorder of `rnic advise` likewise.
+pub fn recorder() -> Result<Library> {
+    near_or_inside(RECORDER, embedded::recorder(), HOW_TO_GET_THE_RECORDER)
+}
+
+fn near_or_inside(
+    name: &str,
+    inside: Option<Embedded<'static>>,
+    how_to_get_it: &str,
+) -> Result<Library> {
     let program = std::env::current_exe()?;
     let folder = program.parent().unwrap_or(Path::new("."));
     let places =
-        ["", "deps", "..", "../lib", "../lib/rnic"].map(|place| folder.join(place).join(LIBRARY));
-    let inside = embedded::own();
+        ["", "deps", "..", "../lib", "../lib/rnic"].map(|place| folder.join(place).join(name));
     let beside = places
         .iter()
         .find(|place| place.is_file() && inside.is_none_or(|embedded| embedded.lies_at(place)));
@@ -69,19 +83,23 @@ pub fn find() -> Result<Library> {
                 held: Some(held),
             }),
         },
-        (None, None) => Err(Failure::new(format!("{LIBRARY} is not here"))
+        (None, None) => Err(Failure::new(format!("{name} is not here"))
             .cause(format!(
                 "this rnic was built without the library inside, and it is not in {}, nor in deps, .., ../lib or \
                  ../lib/rnic from there",
                 folder.display()
             ))
-            .next(HOW_TO_GET_IT)),
+            .next(how_to_get_it)),
     }
 }
 
 /// `cargo install` builds the program alone.
 const HOW_TO_GET_IT: &str = "in the checkout: `cargo build --release -p rnic-abi && \
     RNIC_EMBED_LIBRARY=$PWD/target/release/librnic_verbs.so cargo install --path crates/cli`";
+
+/// The same of the recorder.
+const HOW_TO_GET_THE_RECORDER: &str =
+    "in the checkout: `cargo build --release --workspace --lib`,     and run target/release/rnic";
 
 /// The loader would say of a wrong one no more than that the program cannot have it.
 fn named(path: &Path) -> io::Result<PathBuf> {

@@ -3,10 +3,10 @@
 mod capture;
 mod elf;
 mod embedded;
-mod environment;
+pub mod environment;
 pub mod folders;
 pub mod library;
-mod program;
+pub mod program;
 pub mod report;
 #[cfg(test)]
 mod scratch;
@@ -27,7 +27,7 @@ use environment::Environment;
 use report::{Collector, Watch, Wishes};
 use trace::Tracing;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(
     override_usage = "rnic run [OPTIONS] [--] PROGRAM [ARGS]...\n       rnic run --print-env[=FORMAT] [OPTIONS]",
     after_help = "\

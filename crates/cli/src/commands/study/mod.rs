@@ -6,17 +6,17 @@
 //! [`report`] has the data, with intervals ([`statistics`]), the [`model`] of a [`card`], the
 //! sentence of what is [`seen`] and the lines of [`code`]. [`text`], [`draw`] and [`page`] show it.
 
-mod card;
+pub mod card;
 mod code;
 mod draw;
-mod measure;
-mod model;
+pub mod measure;
+pub mod model;
 mod page;
-mod questions;
+pub mod questions;
 mod report;
 mod seen;
 mod session;
-mod setup;
+pub mod setup;
 mod statistics;
 mod text;
 

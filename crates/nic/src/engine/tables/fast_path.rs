@@ -37,7 +37,8 @@ impl FastPath {
         let plain = matches!(entry.transport, QueuePair::Rc(_)) && entry.remote_srq.is_none();
         let connected = plain && entry.peer.is_some();
         // Lint and trace look at each request as it is carried out.
-        let posts = connected && !observe::sees_each_post() && !ablation::is_out(Policy::FastPost);
+        let posts =
+            connected && !observe::follows_each_post() && !ablation::is_out(Policy::FastPost);
         let replies = connected && !ablation::is_out(Policy::FastReply);
         let bit = |is: bool, bit: u8| if is { bit } else { 0 };
         let ways =

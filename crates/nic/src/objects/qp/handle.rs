@@ -103,6 +103,7 @@ impl Qp {
             slots: Arc::new(Slots::default()),
             qp_type: QpType::XrcRecv,
             sq_sig_all: false,
+            usage: None,
             state: AtomicU8::new(QpState::Reset as u8),
             removed: AtomicBool::new(false),
         });

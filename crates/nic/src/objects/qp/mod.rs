@@ -21,6 +21,7 @@ use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
 use crate::observe::lint;
+use crate::queues::usage::{self, Usage};
 use crate::queues::{CqShared, QpAttr, QpCap, QpShared, QpState, QpType, ReceiveSource, Slots};
 use crate::sync::bias::Guard;
 
@@ -156,12 +157,14 @@ impl Qp {
             slots: Arc::new(Slots::default()),
             qp_type: init.qp_type,
             sq_sig_all: init.sq_sig_all,
+            usage: Usage::wanted(),
             state: AtomicU8::new(QpState::Reset as u8),
             removed: AtomicBool::new(false),
         });
         engine
             .insert_qp(QpEntry::new(shared.clone()))
             .map_err(|_| Error::no_memory(VERB))?;
+        usage::created(!matches!(shared.source, ReceiveSource::Own));
         if lint::is_on() {
             lint::created(&shared, asked);
         }

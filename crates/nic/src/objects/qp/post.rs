@@ -37,7 +37,7 @@ impl Qp {
             check_send(shared, state, ahead, &wqe)?;
             check_address(shared, posting.ahs, &wqe)?;
             bytes += wqe.data.len();
-            ready_to_post(shared, &mut wqe);
+            ready_to_post(shared, &mut wqe, ahead);
             posting.post(wqe.signaled, wqe);
             ahead += 1;
             Ok(())
@@ -57,12 +57,35 @@ impl Qp {
     /// Posts a short message that becomes a packet at once. False: nothing was done, and it is one
     /// for [`Qp::post_send`], which also knows why it cannot be posted, should that be so.
     #[inline]
-    pub fn post_short(&self, mut short: ShortSend<'_>) -> bool {
-        let shared = self.shared();
+    pub fn post_short(&self, short: ShortSend<'_>) -> bool {
         if self.inner.context.nic.check_alive("ibv_post_send").is_err() || observe::sees_each_post()
         {
+            return self.post_short_seen(short);
+        }
+        self.post_short_now(short)
+    }
+
+    /// The same where somebody looks: who only counts need not have it the other way.
+    #[cold]
+    fn post_short_seen(&self, short: ShortSend<'_>) -> bool {
+        let shared = self.shared();
+        let Some(usage) = &shared.usage else {
+            return false;
+        };
+        if observe::follows_each_post() || self.inner.context.nic.check_alive("").is_err() {
             return false;
         }
+        let used = shared.slots.send.used().max(0) as u64 + 1;
+        let posted = self.post_short_now(short);
+        if posted {
+            usage.posted_short(&short, shared.sq_sig_all, used);
+        }
+        posted
+    }
+
+    #[inline(always)]
+    fn post_short_now(&self, mut short: ShortSend<'_>) -> bool {
+        let shared = self.shared();
         let mut engine = self.inner.shard.lock();
         let used = shared.slots.send.used();
         let fits = match short.data {
@@ -105,15 +128,15 @@ impl Qp {
         let Some(mut posting) = engine.posting(shared.qpn, state) else {
             return Err(gone("ibv_wr_complete"));
         };
-        shared.slots.send.take(wqes.len() as u32);
         let posted = Posted {
             count: wqes.len(),
             bytes: wqes.iter().map(|wqe| wqe.data.len()).sum(),
         };
-        for mut wqe in wqes.drain(..) {
-            ready_to_post(shared, &mut wqe);
+        for (ahead, mut wqe) in wqes.drain(..).enumerate() {
+            ready_to_post(shared, &mut wqe, ahead);
             posting.post(wqe.signaled, wqe);
         }
+        shared.slots.send.take(posted.count as u32);
         let ended = posting.end();
         end_post(&self.inner, engine, ended, posted);
         Ok(())
@@ -290,13 +313,25 @@ fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> 
 }
 
 #[inline(always)]
-fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
+fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe, ahead: usize) {
     wqe.signaled |= shared.sq_sig_all;
+    if observe::sees_each_post() {
+        look_at(shared, wqe, ahead);
+    }
+}
+
+/// `ahead`: requests that were posted before it by the same call.
+#[cold]
+fn look_at(shared: &QpShared, wqe: &SendWqe, ahead: usize) {
     if lint::is_on() {
         lint::stage(wqe, shared.qpn);
     }
     if trace::is_on() {
         trace::posted(shared, wqe);
+    }
+    if let Some(usage) = &shared.usage {
+        let used = shared.slots.send.used().max(0) as u64;
+        usage.posted(wqe, ahead == 0, used + 1 + ahead as u64);
     }
 }
 

@@ -22,7 +22,11 @@ fn compressed() -> Vec<u8> {
 }
 
 fn embedded(lzip: &[u8]) -> Embedded<'_> {
-    Embedded { lzip, id: "1234" }
+    Embedded {
+        stem: "librnic_verbs",
+        lzip,
+        id: "1234",
+    }
 }
 
 #[track_caller]
@@ -57,6 +61,7 @@ fn it_is_written_once() {
     );
     // Another build has another file.
     let other = Embedded {
+        stem: "librnic_verbs",
         lzip: &lzip,
         id: "5678",
     };

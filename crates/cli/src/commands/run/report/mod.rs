@@ -127,6 +127,11 @@ impl Collector {
         }
     }
 
+    /// Where it is.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// Reads what has come, and what other runs of this user tell of the peers.
     pub fn read(&self) -> Report {
         let mut report = match File::open(&self.file) {
