@@ -25,7 +25,7 @@ fn refused(verb: &'static str) -> Error {
     let errno = last_errno();
     let why = match errno {
         libc::EAGAIN => "nothing has come",
-        libc::ENODEV => "no RDMA device has that address",
+        libc::ENODEV => "there is no RDMA device, or none with that address",
         libc::EADDRNOTAVAIL => "no device of the system has that address",
         libc::EADDRINUSE => "the port is taken",
         libc::EINVAL => "the connection manager of the system takes it not, or not now",
