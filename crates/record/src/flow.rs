@@ -66,8 +66,6 @@ pub fn sent(fd: RawFd, begin: Option<u64>, sent: isize, of_file: bool) {
         return;
     }
     let (bytes, now) = (sent as u64, now_ns());
-    tally.add(lane, Count::Sent, 1);
-    tally.add(lane, Count::SentBytes, bytes);
     tally.add(lane, Count::SendNs, now.saturating_sub(begin));
     tally.note(lane, Spread::Sent, bytes);
     tally.active(now);
@@ -78,11 +76,11 @@ pub fn sent(fd: RawFd, begin: Option<u64>, sent: isize, of_file: bool) {
         if entry.last() == Last::Received {
             let thought = begin.saturating_sub(entry.at.load(Ordering::Relaxed));
             tally.note(lane, Spread::Think, thought);
-            tally.note(lane, Spread::TurnIn, entry.bytes.swap(0, Ordering::Relaxed));
+            tally.note(lane, Spread::TurnIn, entry.take_bytes());
         }
         entry.turn(Last::Sent);
     }
-    entry.bytes.fetch_add(bytes, Ordering::Relaxed);
+    entry.add_bytes(bytes);
     entry.at.store(begin, Ordering::Relaxed);
 }
 
@@ -100,8 +98,6 @@ pub fn received(fd: RawFd, begin: Option<u64>, received: isize) {
         return;
     }
     let (bytes, now) = (received as u64, now_ns());
-    tally.add(lane, Count::Received, 1);
-    tally.add(lane, Count::ReceivedBytes, bytes);
     tally.add(lane, Count::ReceiveNs, now.saturating_sub(begin));
     tally.note(lane, Spread::Received, bytes);
     tally.active(now);
@@ -109,15 +105,11 @@ pub fn received(fd: RawFd, begin: Option<u64>, received: isize) {
         if entry.last() == Last::Sent {
             let waited = now.saturating_sub(entry.at.load(Ordering::Relaxed));
             tally.note(lane, Spread::Answer, waited);
-            tally.note(
-                lane,
-                Spread::TurnOut,
-                entry.bytes.swap(0, Ordering::Relaxed),
-            );
+            tally.note(lane, Spread::TurnOut, entry.take_bytes());
         }
         entry.turn(Last::Received);
     }
-    entry.bytes.fetch_add(bytes, Ordering::Relaxed);
+    entry.add_bytes(bytes);
     entry.at.store(now, Ordering::Relaxed);
 }
 
@@ -146,7 +138,7 @@ pub fn closed_range(first: u32, last: u32) {
 
 fn end(entry: &Entry) {
     if let (Some(lane), Some(tally)) = (entry.known(), counting()) {
-        let bytes = entry.bytes.swap(0, Ordering::Relaxed);
+        let bytes = entry.take_bytes();
         match entry.last() {
             Last::Sent => tally.note(lane, Spread::TurnOut, bytes),
             Last::Received => tally.note(lane, Spread::TurnIn, bytes),

@@ -14,7 +14,7 @@ pub struct Entry {
     /// [`Kind`] in the lowest bits, then the flags below.
     state: AtomicU32,
     /// Bytes that went one way since something went the other way.
-    pub bytes: AtomicU64,
+    bytes: AtomicU64,
     /// When the last send began, or the last receive ended, ns.
     pub at: AtomicU64,
 }
@@ -141,6 +141,23 @@ impl Entry {
     fn set(&self, state: u32) {
         self.bytes.store(0, Ordering::Relaxed);
         self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// More bytes went the way of the last ones. No locked instruction: threads that send on one
+    /// socket at the same time do not know themselves whose bytes come first.
+    #[inline]
+    pub fn add_bytes(&self, more: u64) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        self.bytes
+            .store(bytes.wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// The bytes that went one way, which is over.
+    #[inline]
+    pub fn take_bytes(&self) -> u64 {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+        bytes
     }
 
     /// What went last.

@@ -38,6 +38,12 @@ impl Sizes {
         add(&self.0[bits.min(BUCKETS - 1)], 1);
     }
 
+    /// The same without a locked instruction: see [`more`].
+    fn more(&self, size: u64) {
+        let bits = (u64::BITS - size.leading_zeros()) as usize;
+        more(&self.0[bits.min(BUCKETS - 1)], 1);
+    }
+
     /// What is in each bucket that has something.
     pub(crate) fn used(&self) -> impl Iterator<Item = (usize, u64)> {
         let buckets = self.0.iter().enumerate();
@@ -48,6 +54,13 @@ impl Sizes {
 
 fn add(count: &AtomicU64, amount: u64) {
     count.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// Adds to a count of a queue pair. Its engine is locked where requests are posted, so no locked
+/// instruction is needed; short SENDs that threads post to one queue pair at once may lose some.
+fn more(count: &AtomicU64, amount: u64) {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add(amount), Ordering::Relaxed);
 }
 
 /// Kinds of requests, as they are told apart here.
@@ -116,17 +129,20 @@ impl Usage {
             ShortData::Registered(sge) => (u64::from(sge.length), false),
             ShortData::Inline(bytes) => (bytes.len() as u64, true),
         };
-        self.sizes[0].add(len);
+        self.sizes[0].more(len);
         self.called();
-        add(if inline { &self.inline } else { &self.elements }, 1);
-        add(&self.signaled, u64::from(short.signaled || all_signaled));
-        self.deepest.fetch_max(used, Ordering::Relaxed);
-        add(&self.depths, used);
+        more(if inline { &self.inline } else { &self.elements }, 1);
+        more(&self.signaled, u64::from(short.signaled || all_signaled));
+        if used > self.deepest.load(Ordering::Relaxed) {
+            self.deepest.store(used, Ordering::Relaxed);
+        }
+        more(&self.depths, used);
     }
 
     /// One more call posts. The clock would take as long as the rest, so few look at it.
     fn called(&self) {
-        let before = self.posts.fetch_add(1, Ordering::Relaxed);
+        let before = self.posts.load(Ordering::Relaxed);
+        self.posts.store(before.wrapping_add(1), Ordering::Relaxed);
         if !before.is_multiple_of(EACH) {
             return;
         }
@@ -140,16 +156,16 @@ impl Usage {
     /// A request is posted as the first of its call or a later one. `used`: places of the send
     /// queue, with this one.
     pub(crate) fn posted(&self, wqe: &SendWqe, is_first: bool, used: u64) {
-        self.sizes[kind(&wqe.op)].add(wqe.data.len());
+        self.sizes[kind(&wqe.op)].more(wqe.data.len());
         if is_first {
             self.called();
         }
         match &wqe.data {
-            SendData::Inline(_) => add(&self.inline, 1),
-            SendData::Gather(list) => add(&self.elements, list.len() as u64),
+            SendData::Inline(_) => more(&self.inline, 1),
+            SendData::Gather(list) => more(&self.elements, list.len() as u64),
         }
         if wqe.signaled {
-            add(&self.signaled, 1);
+            more(&self.signaled, 1);
         }
         let immediate = match wqe.op {
             SendOp::SendImm(_) | SendOp::WriteImm { .. } => true,
@@ -157,10 +173,12 @@ impl Usage {
             _ => false,
         };
         if immediate {
-            add(&self.immediate, 1);
+            more(&self.immediate, 1);
         }
-        self.deepest.fetch_max(used, Ordering::Relaxed);
-        add(&self.depths, used);
+        if used > self.deepest.load(Ordering::Relaxed) {
+            self.deepest.store(used, Ordering::Relaxed);
+        }
+        more(&self.depths, used);
     }
 }
 

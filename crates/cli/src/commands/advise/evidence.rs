@@ -124,25 +124,26 @@ impl Lane {
             add(&mut all.local, count(Count::Local));
             add(&mut all.again, count(Count::Again));
             add(&mut all.file_bytes, count(Count::FileBytes));
-            for (flow, [calls, bytes, ns], sizes, turns) in [
+            for (flow, ns, sizes, turns) in [
                 (
                     &mut all.sent,
-                    [Count::Sent, Count::SentBytes, Count::SendNs],
+                    Count::SendNs,
                     Histogram::Sent,
                     Histogram::TurnOut,
                 ),
                 (
                     &mut all.received,
-                    [Count::Received, Count::ReceivedBytes, Count::ReceiveNs],
+                    Count::ReceiveNs,
                     Histogram::Received,
                     Histogram::TurnIn,
                 ),
             ] {
-                add(&mut flow.calls, count(calls));
-                add(&mut flow.bytes, count(bytes));
                 flow.seconds += count(ns) as f64 / 1e9;
                 flow.sizes.merge(part.spread(lane, sizes));
                 flow.turns.merge(part.spread(lane, turns));
+            }
+            for flow in [&mut all.sent, &mut all.received] {
+                (flow.calls, flow.bytes) = (flow.sizes.count(), flow.sizes.sum);
             }
             all.think.merge(part.spread(lane, Histogram::Think));
             all.answer.merge(part.spread(lane, Histogram::Answer));

@@ -77,6 +77,9 @@ pub fn main(args: Args) -> Result<()> {
         ..With::default()
     };
     let (evidence, run) = trace::recorded(&program, with)?;
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().and_then(|load| load.parse().ok());
+    let load: f64 = load.unwrap_or(0.0);
     let mut cells = Cells::new();
     let trip_us = match args.no_measure
         || evidence.sockets.asks.calls() + evidence.sockets.serves.calls() == 0
@@ -123,6 +126,7 @@ pub fn main(args: Args) -> Result<()> {
         advised,
         leaving,
         attempts,
+        load: (load, rnic_sys::child::allowed_cpus().len()),
     };
     match args.json {
         true => crate::remark!("{}", words::json(&opinion)),

@@ -27,6 +27,8 @@ pub struct Opinion {
     pub advised: Vec<Advised>,
     pub leaving: Leaving,
     pub attempts: Vec<Attempt>,
+    /// Load average of the last minute, and the processors that this process may use.
+    pub load: (f64, usize),
 }
 
 fn figure(value: f64, unit: &str) -> String {
@@ -94,6 +96,13 @@ pub fn text(opinion: &Opinion) -> String {
         &opinion.card,
     ) {
         row("gain", &words);
+    }
+    let (load, processors) = opinion.load;
+    if load > processors as f64 {
+        let words = format!(
+            "the load average is {load:.1} on {processors} processors, so figures of this machine are those of others, too"
+        );
+        row("note", &words);
     }
     for attempt in &opinion.attempts {
         row("tried", &tried(attempt));
@@ -166,6 +175,8 @@ pub fn json(opinion: &Opinion) -> Value {
         "because": opinion.judgement.why,
         "rule": opinion.judgement.rule,
         "card": opinion.card,
+        "load_average": opinion.load.0,
+        "processors": opinion.load.1,
         "predicted_on_rnic": opinion.leaving.here,
         "predicted_on_card": opinion.leaving.card,
         "advice": advice,
@@ -226,6 +237,7 @@ mod tests {
                 factor: Some(2.0),
                 why_not: None,
             }],
+            load: (3.5, 2),
         }
     }
 
@@ -266,6 +278,7 @@ mod tests {
             "2.00 us -> 1.00 us, 2.00 times",
             "on a ConnectX-3, by its cost",
             "2.00 times (measured)",
+            "load average is 3.5 on 2",
         ] {
             assert!(text.contains(part), "no {part} in\n{text}");
         }
