@@ -72,7 +72,8 @@ fn is_wrong(line: &str) -> bool {
                 let name = line[..at].rsplit('{').next().unwrap_or_default();
                 let constant =
                     !name.is_empty() && name == name.to_uppercase() && !name.contains(':');
-                ends && !constant
+                // A factor has decimals.
+                ends && !constant && !name.contains(":.")
             })
     })
 }
@@ -84,6 +85,7 @@ fn the_rule_finds_what_it_is_for() {
     assert!(!is_wrong("\"{MESSAGE} bytes\""));
     assert!(!is_wrong("n => format!(\"{n} times\"),"));
     assert!(!is_wrong("\"{} packetsful\""));
+    assert!(!is_wrong("\"{factor:.2} times as fast\""));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::error::CompletionError;
+use crate::gather::Pieces;
 use crate::nic::{self, CompletionOpcode, Immediate, Status};
 use crate::raw::memory::Buffer;
 
@@ -15,9 +16,7 @@ use crate::raw::memory::Buffer;
 pub struct Completion {
     pub(crate) entry: nic::Completion,
     pub(crate) id: u64,
-    pub(crate) buffer: Option<Buffer>,
-    /// Where in the buffer the request's bytes begin.
-    pub(crate) start: usize,
+    pub(crate) pieces: Pieces,
     pub(crate) released: Vec<(u64, Buffer)>,
 }
 
@@ -64,21 +63,19 @@ impl Completion {
     }
 
     /// The bytes that arrived: the message of a receive, the data of a READ, from where
-    /// [`SendRequest::range`](crate::SendRequest::range) put them. Empty for everything else.
+    /// [`SendRequest::range`](crate::SendRequest::range) put them. Empty for everything else. Of a
+    /// work request with several buffers, those in the first: see [`Completion::parts`].
     pub fn data(&self) -> &[u8] {
-        match self.entry.opcode {
-            CompletionOpcode::Recv | CompletionOpcode::RdmaRead => {
-                let place = self.place();
-                &place[..self.byte_len().min(place.len())]
-            }
-            _ => &[],
-        }
+        self.parts().next().unwrap_or_default()
     }
 
-    /// The buffer from the first byte that the request named.
-    fn place(&self) -> &[u8] {
-        let buffer = self.buffer.as_ref();
-        buffer.and_then(|b| b.get(self.start..)).unwrap_or_default()
+    /// The bytes that arrived, as [`Completion::data`], buffer by buffer.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let bytes = match self.entry.opcode {
+            CompletionOpcode::Recv | CompletionOpcode::RdmaRead => self.byte_len(),
+            _ => 0,
+        };
+        self.pieces.parts(bytes)
     }
 
     /// The message of a receive: of a datagram what follows the header in front of it, else all of
@@ -119,21 +116,26 @@ impl Completion {
     pub fn original_value(&self) -> Option<u64> {
         match (self.entry.opcode, self.entry.status) {
             (CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd, Status::Success) => {
-                let word = self.place().first_chunk();
+                let word = self.pieces.place().first_chunk();
                 word.map(|bytes| u64::from_ne_bytes(*bytes))
             }
             _ => None,
         }
     }
 
-    /// The buffer that was posted, if there was one.
-    pub fn into_buffer(self) -> Option<Buffer> {
-        self.buffer
+    /// The buffer that was posted, if there was one; the first of several.
+    pub fn into_buffer(mut self) -> Option<Buffer> {
+        self.take_buffer()
     }
 
-    /// Takes the buffer out and leaves the rest.
+    /// All buffers that were posted, in their order.
+    pub fn into_buffers(self) -> Vec<Buffer> {
+        self.pieces.into_buffers().collect()
+    }
+
+    /// Takes the buffer out and leaves the rest; the first of several, then the next.
     pub fn take_buffer(&mut self) -> Option<Buffer> {
-        self.buffer.take()
+        self.pieces.take_first()
     }
 
     /// Ids and buffers of earlier unsignaled work requests of the same send queue, which this

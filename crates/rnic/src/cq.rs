@@ -497,16 +497,13 @@ impl State {
         let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
         if of_system && entry.grh.is_some() {
             // Such a device does not say which network header a datagram has in front.
-            let first = found.as_ref().and_then(|found| {
-                let buffer = found.buffer.as_ref()?;
-                buffer.get(found.start).copied()
-            });
+            let place = found.as_ref().map(|found| found.pieces.place());
+            let first = place.and_then(|place| place.first().copied());
             entry.grh = first.map(network_header);
         }
         Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
-            start: found.as_ref().map_or(0, |f| f.start),
-            buffer: found.and_then(|f| f.buffer),
+            pieces: found.map(|f| f.pieces).unwrap_or_default(),
             entry,
             released,
         }

@@ -34,6 +34,7 @@ use rustix_futex_sync::Mutex;
 use crate::completion::Completion;
 use crate::device;
 use crate::error::{Error, Result};
+use crate::gather::Piece;
 use crate::nic::{self, AhAttr, Counters, Gid, GidEntry, QpState};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
@@ -165,7 +166,7 @@ impl DatagramQueuePair {
     /// Posts a receive: the next datagram lands in `buffer`, behind [`HEADER_LEN`] bytes. One that
     /// has no room for it fails, and the queue pair with it.
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(Some(buffer), id)
+        self.inner.post_recv(Piece::whole(buffer).into(), id)
     }
 
     /// Gets a copy of every datagram to `group` from now on (`ibv_attach_mcast`).

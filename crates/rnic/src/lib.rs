@@ -12,6 +12,9 @@
 //!   built ([`DatagramQueuePair`]).
 //! * Posting *moves* the buffer into the queue, the [`Completion`] gives it back. Memory that the
 //!   NIC may touch is never reachable through a slice, nor freed.
+//! * A request has one buffer or several ([`SendRequest::and`]), and requests are posted one by one or
+//!   as a [`Batch`]. Memory that the program has made is used where it lies
+//!   ([`ProtectionDomain::adopt`]).
 //! * There are three kinds of memory: [`Buffer`] is local only, a plain `[u8]` while it is not
 //!   posted; [`ReadableRegion`] may be read by peers, so it is read-only here; [`WritableRegion`]
 //!   may be written by peers at any time, so its bytes are copied in and out. A [`MemoryWindow`]
@@ -72,6 +75,7 @@
 //! crate's `Cargo.toml` lists the whole surface.
 #![deny(unsafe_code)]
 
+mod batch;
 mod capabilities;
 pub mod cm;
 mod completion;
@@ -83,6 +87,7 @@ mod device;
 mod endpoint;
 mod error;
 pub mod exchange;
+mod gather;
 pub mod monitor;
 mod pd;
 mod post;
@@ -104,6 +109,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 // below.
 use rnic_nic as nic;
 
+pub use batch::{Batch, BatchError};
 pub use capabilities::{BackEnd, Capabilities};
 pub use cm::{
     CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
@@ -120,7 +126,8 @@ pub use post::{PostError, RecvError, SendRequest};
 pub use qp::{
     Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport, Uc, Ud, Xrc,
 };
-pub use raw::memory::{Buffer, ReadableRegion, WritableRegion};
+pub use raw::given::StableMemory;
+pub use raw::memory::{AdoptError, Buffer, ReadableRegion, WritableRegion};
 pub use srq::SharedReceiveQueue;
 pub use window::{MemoryWindow, WindowRights};
 pub use xrc::{PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcTarget, XrcTargetBuilder};

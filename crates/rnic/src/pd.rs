@@ -8,7 +8,8 @@ use crate::device;
 use crate::error::Result;
 use crate::nic::Access;
 use crate::qp::{QueuePairBuilder, Transport};
-use crate::raw::memory::{Buffer, ReadableRegion, WritableRegion};
+use crate::raw::given::StableMemory;
+use crate::raw::memory::{AdoptError, Buffer, ReadableRegion, WritableRegion};
 use crate::srq::SharedReceiveQueue;
 
 /// A protection domain (`ibv_alloc_pd`): queue pairs can use the memory of their own domain only.
@@ -54,6 +55,25 @@ impl ProtectionDomain {
         let mut buffer = self.buffer(bytes.len())?;
         buffer.copy_from_slice(bytes);
         Ok(buffer)
+    }
+
+    /// Registers memory that the program has made, where it lies, for local use (`ibv_reg_mr` with
+    /// `LOCAL_WRITE`). [`Buffer::into_memory`] gives it back.
+    ///
+    /// ```
+    /// # fn main() -> rnic::Result<()> {
+    /// # let pd = rnic::Context::open()?.alloc_pd()?;
+    /// let buffer = pd.adopt(vec![7; 1 << 20])?;
+    /// let bytes: Vec<u8> = buffer.into_memory().expect("nothing of it is in use");
+    /// assert_eq!(bytes.len(), 1 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// It has no bytes, or cannot be registered. The memory comes back.
+    pub fn adopt<M: StableMemory>(&self, memory: M) -> std::result::Result<Buffer, AdoptError<M>> {
+        Buffer::adopt(self.raw(), memory)
     }
 
     /// Lets peers read a buffer (`ibv_reg_mr` with `REMOTE_READ`). Nobody can write it until it is

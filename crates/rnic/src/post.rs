@@ -3,12 +3,13 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::device::{self, Request, Work};
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{Flush, Placement, SendData, SendOp, SendWqe, SgList, Sge};
+use crate::gather::{Piece, Pieces};
+use crate::nic::{Flush, Placement, QpCap, SendData, SendOp, SendWqe};
 use crate::raw::memory::Buffer;
 use crate::raw::memory::{WritableRegion, resolve_range};
 use crate::work::Entry;
@@ -49,11 +50,7 @@ enum Names {
 
 #[derive(Debug)]
 enum Data {
-    Buffer {
-        buffer: Buffer,
-        start: usize,
-        len: usize,
-    },
+    Gather(Pieces),
     Inline(SmallVec<[u8; 64]>),
 }
 
@@ -72,12 +69,7 @@ impl SendRequest {
     }
 
     fn whole(buffer: Buffer) -> Data {
-        let len = buffer.len();
-        Data::Buffer {
-            buffer,
-            start: 0,
-            len,
-        }
+        Data::Gather(Piece::whole(buffer).into())
     }
 
     /// What has no data: what the device does by itself, and FLUSH.
@@ -177,18 +169,54 @@ impl SendRequest {
     /// Atomics use the first eight bytes of a buffer.
     fn word(buffer: Buffer) -> Data {
         let len = buffer.len().min(8);
-        Data::Buffer {
-            buffer,
-            start: 0,
-            len,
+        Data::Gather(
+            Piece {
+                len,
+                ..Piece::whole(buffer)
+            }
+            .into(),
+        )
+    }
+
+    /// Adds a buffer to the gather list of a SEND or WRITE, or to the scatter list of a READ: its
+    /// bytes follow those of the buffers before. The queue pair takes as many as
+    /// [`max_send_sge`](crate::QueuePairBuilder::max_send_sge) says. The completion gives all of
+    /// them back ([`Completion::into_buffers`](crate::Completion::into_buffers)).
+    ///
+    /// ```
+    /// # use rnic::{Context, SendRequest};
+    /// # fn main() -> rnic::Result<()> {
+    /// # let pd = Context::open()?.alloc_pd()?;
+    /// let (header, payload) = (pd.buffer_from(b"PUT key ")?, pd.buffer(4096)?);
+    /// let put = SendRequest::send(header).and(payload)?.range(..100)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The request has inline data, or takes no more than one buffer.
+    pub fn and(mut self, buffer: Buffer) -> Result<SendRequest> {
+        match (&mut self.data, self.op) {
+            (_, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) => Err(
+                Error::InvalidArgument("an atomic takes one buffer, of 8 bytes".to_owned()),
+            ),
+            (Data::Gather(pieces), _) => {
+                pieces.push(Piece::whole(buffer));
+                Ok(self)
+            }
+            (Data::Inline(_), _) => Err(Error::InvalidArgument(
+                "a request with inline data takes no buffer".to_owned(),
+            )),
         }
     }
 
-    /// Uses only this part of the buffer; all of it stays in the queue.
+    /// Uses only this part of the buffer, of several of the last; all of it stays in the queue.
     pub fn range(mut self, range: impl RangeBounds<usize>) -> Result<SendRequest> {
         match &mut self.data {
-            Data::Buffer { buffer, start, len } => {
-                (*start, *len) = resolve_range(range, buffer.len())?
+            Data::Gather(pieces) => {
+                if let Some(piece) = pieces.last_mut() {
+                    (piece.start, piece.len) = resolve_range(range, piece.buffer.len())?;
+                }
             }
             Data::Inline(bytes) => {
                 let (start, len) = resolve_range(range, bytes.len())?;
@@ -297,10 +325,9 @@ impl SendRequest {
         Entry {
             id: self.id,
             signaled: self.signaled,
-            start: self.start(),
-            buffer: match self.data {
-                Data::Buffer { buffer, .. } => Some(buffer),
-                Data::Inline(_) => None,
+            pieces: match self.data {
+                Data::Gather(pieces) => pieces,
+                Data::Inline(_) => Pieces::default(),
             },
             _way: match self.names {
                 Names::Way(way) => Some(way),
@@ -309,27 +336,25 @@ impl SendRequest {
         }
     }
 
-    /// Takes the buffer back out of a request that was not posted.
+    /// Takes the buffer back out of a request that was not posted; the first of several.
     pub fn into_buffer(self) -> Option<Buffer> {
-        match self.data {
-            Data::Buffer { buffer, .. } => Some(buffer),
-            Data::Inline(_) => None,
-        }
+        self.into_buffers().into_iter().next()
     }
 
-    /// First byte of the buffer that it uses.
-    pub(crate) fn start(&self) -> usize {
+    /// Takes all buffers back out of a request that was not posted.
+    pub fn into_buffers(self) -> Vec<Buffer> {
         match self.data {
-            Data::Buffer { start, .. } => start,
-            Data::Inline(_) => 0,
+            Data::Gather(pieces) => pieces.into_buffers().collect(),
+            Data::Inline(_) => Vec::new(),
         }
     }
 
     /// Refuses what no queue has room for, ever: from a full queue the device's errno does not tell
     /// it apart.
-    pub(crate) fn check(&self, max_inline_data: u32) -> Result<()> {
+    pub(crate) fn check(&self, cap: &QpCap) -> Result<()> {
+        let max_inline_data = cap.max_inline_data;
         match &self.data {
-            Data::Buffer { len, .. } => check_len(*len),
+            Data::Gather(pieces) => pieces.check(cap.max_send_sge, "max_send_sge"),
             Data::Inline(bytes) if bytes.len() > max_inline_data as usize => {
                 Err(Error::InvalidArgument(format!(
                     "{} bytes of inline data, the queue pair takes {max_inline_data} (max_inline_data): post a buffer",
@@ -355,12 +380,7 @@ impl Request for SendRequest {
             wr_id,
             op: self.op,
             data: match &self.data {
-                Data::Buffer { buffer, start, len } => SendData::Gather(smallvec![Sge {
-                    addr: buffer.addr() + *start as u64,
-                    // Longer buffers are refused by `check`.
-                    length: *len as u32,
-                    lkey: buffer.lkey(),
-                }]),
+                Data::Gather(pieces) => SendData::Gather(pieces.sges()),
                 // `clone` copies byte by byte.
                 Data::Inline(bytes) => SendData::Inline(SmallVec::from_slice(bytes)),
             },
@@ -385,28 +405,6 @@ impl Request for SendRequest {
     }
 }
 
-/// The scatter list of a receive; the caller has checked the length.
-pub(crate) fn receive_sges(buffer: &Option<Buffer>) -> SgList {
-    buffer
-        .iter()
-        .map(|b| Sge {
-            addr: b.addr(),
-            length: b.len() as u32,
-            lkey: b.lkey(),
-        })
-        .collect()
-}
-
-/// Scatter/gather entries have 32-bit lengths.
-pub(crate) fn check_len(len: usize) -> Result<()> {
-    if u32::try_from(len).is_err() {
-        return Err(Error::InvalidArgument(format!(
-            "a work request takes less than 4 GiB of a buffer, not {len} bytes: post part of it"
-        )));
-    }
-    Ok(())
-}
-
 /// A request could not be posted; it comes back whole, with its buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -418,15 +416,29 @@ pub struct PostError {
     pub request: Box<SendRequest>,
 }
 
-/// A receive could not be posted; its buffer comes back.
+/// A receive could not be posted; its buffers come back.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RecvError {
     /// Why not.
     #[source]
     pub error: Error,
-    /// The buffer, to be posted again.
-    pub buffer: Option<Buffer>,
+    /// The buffers, to be posted again.
+    pub buffers: Vec<Buffer>,
+}
+
+impl RecvError {
+    pub(crate) fn new(error: Error, pieces: Pieces) -> RecvError {
+        RecvError {
+            error,
+            buffers: pieces.into_buffers().collect(),
+        }
+    }
+
+    /// The buffer, to be posted again; the first of several.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        self.buffers.into_iter().next()
+    }
 }
 
 impl From<PostError> for Error {

@@ -3,15 +3,17 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::batch::Batch;
 use crate::connect::{self, Place, Settings, common_setters};
 use crate::cq::CompletionQueue;
 use crate::datagram::DatagramQueuePair;
 use crate::device::{self, QpInit};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
+use crate::gather::{Piece, Pieces};
 use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 use crate::pd::ProtectionDomain;
-use crate::post::{PostError, RecvError, SendRequest, check_len, receive_sges};
+use crate::post::{PostError, RecvError, SendRequest};
 use crate::raw::memory::Buffer;
 use crate::srq::SharedReceiveQueue;
 use crate::work::{Entry, Work};
@@ -84,6 +86,8 @@ pub struct QueuePairBuilder<T: Transport> {
     srq: Option<SharedReceiveQueue>,
     max_send_wr: u32,
     max_recv_wr: u32,
+    max_send_sge: u32,
+    max_recv_sge: u32,
     max_inline_data: Option<u32>,
     place: Place,
     settings: Settings,
@@ -103,6 +107,8 @@ impl<T: Transport> QueuePairBuilder<T> {
             srq: None,
             max_send_wr: 64,
             max_recv_wr: 64,
+            max_send_sge: 1,
+            max_recv_sge: 1,
             max_inline_data: None,
             place: Place::default(),
             settings: Settings::default(),
@@ -126,6 +132,18 @@ impl<T: Transport> QueuePairBuilder<T> {
     /// then.
     pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
+        self
+    }
+
+    /// Most buffers of a request ([`SendRequest::and`]); 1 if not set.
+    pub fn max_send_sge(mut self, buffers: u32) -> Self {
+        self.max_send_sge = buffers;
+        self
+    }
+
+    /// Most buffers of a receive ([`QueuePair::post_recv_scatter`]); 1 if not set.
+    pub fn max_recv_sge(mut self, buffers: u32) -> Self {
+        self.max_recv_sge = buffers;
         self
     }
 
@@ -184,8 +202,8 @@ impl<T: Transport> QueuePairBuilder<T> {
                 cap: nic::QpCap {
                     max_send_wr: self.max_send_wr,
                     max_recv_wr: self.max_recv_wr,
-                    max_send_sge: 1,
-                    max_recv_sge: 1,
+                    max_send_sge: self.max_send_sge,
+                    max_recv_sge: self.max_recv_sge,
                     max_inline_data,
                 },
                 cookie,
@@ -343,19 +361,13 @@ impl Inner {
         }
     }
 
-    pub(crate) fn post_recv(
-        &self,
-        buffer: Option<Buffer>,
-        id: u64,
-    ) -> std::result::Result<(), RecvError> {
-        if let Err(error) = check_len(buffer.as_ref().map_or(0, |b| b.len())) {
-            return Err(RecvError { error, buffer });
+    pub(crate) fn post_recv(&self, pieces: Pieces, id: u64) -> std::result::Result<(), RecvError> {
+        let fits = pieces.check(self.qp.cap().max_recv_sge, "max_recv_sge");
+        let alive = || Ok(self.qp.check_alive("ibv_post_recv")?);
+        if let Err(error) = fits.and_then(|()| alive()) {
+            return Err(RecvError::new(error, pieces));
         }
-        let sges = receive_sges(&buffer);
-        if let Err(error) = self.qp.check_alive("ibv_post_recv") {
-            let error = error.into();
-            return Err(RecvError { error, buffer });
-        }
+        let sges = pieces.sges();
         // The lock keeps the order of numbers that of the queue, and completions out until the
         // buffer is in.
         let mut queue = self.work.recv.lock();
@@ -364,22 +376,18 @@ impl Inner {
             Ok(()) => {
                 queue.push(Entry {
                     id,
-                    buffer,
-                    start: 0,
+                    pieces,
                     signaled: true,
                     _way: None,
                 });
                 Ok(())
             }
-            Err(error) => Err(RecvError {
-                error: self.error(error, queue.len()),
-                buffer,
-            }),
+            Err(error) => Err(RecvError::new(self.error(error, queue.len()), pieces)),
         }
     }
 
     pub(crate) fn post_send(&self, request: SendRequest) -> std::result::Result<(), PostError> {
-        if let Err(error) = request.check(self.qp.cap().max_inline_data) {
+        if let Err(error) = request.check(&self.qp.cap()) {
             return Err(PostError {
                 error,
                 request: Box::new(request),
@@ -409,8 +417,8 @@ impl Inner {
     /// What was posted leaves `requests`.
     pub(crate) fn post_list(&self, requests: &mut Vec<SendRequest>) -> Result<()> {
         self.qp.check_alive("ibv_post_send")?;
-        let most = self.qp.cap().max_inline_data;
-        let sound = requests.iter().map(|request| request.check(most));
+        let cap = self.qp.cap();
+        let sound = requests.iter().map(|request| request.check(&cap));
         let (good, refused) = match sound.enumerate().find(|(_, checked)| checked.is_err()) {
             Some((good, checked)) => (good, checked),
             None => (requests.len(), Ok(())),
@@ -455,12 +463,21 @@ impl<T: Transport> std::fmt::Debug for PreparedQueuePair<T> {
 impl<T: Connected> PreparedQueuePair<T> {
     /// Posts a receive; see [`QueuePair::post_recv`].
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(Some(buffer), id)
+        self.inner.post_recv(Piece::whole(buffer).into(), id)
+    }
+
+    /// Posts a receive of several buffers; see [`QueuePair::post_recv_scatter`].
+    pub fn post_recv_scatter(
+        &self,
+        buffers: impl IntoIterator<Item = Buffer>,
+        id: u64,
+    ) -> std::result::Result<(), RecvError> {
+        self.inner.post_recv(buffers.into_iter().collect(), id)
     }
 
     /// Posts a receive without memory; see [`QueuePair::post_recv_empty`].
     pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(None, id)
+        self.inner.post_recv(Pieces::default(), id)
     }
 }
 
@@ -556,12 +573,28 @@ impl<T: Connected> QueuePair<T> {
     /// Posts a receive (`ibv_post_recv`): the next message lands in `buffer`, whose completion
     /// shows `id`.
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(Some(buffer), id)
+        self.inner.post_recv(Piece::whole(buffer).into(), id)
+    }
+
+    /// Posts a receive of several buffers, which the next message fills one after the other
+    /// ([`Completion::parts`](crate::Completion::parts)). The queue pair takes as many as
+    /// [`QueuePairBuilder::max_recv_sge`] says.
+    pub fn post_recv_scatter(
+        &self,
+        buffers: impl IntoIterator<Item = Buffer>,
+        id: u64,
+    ) -> std::result::Result<(), RecvError> {
+        self.inner.post_recv(buffers.into_iter().collect(), id)
     }
 
     /// Posts a receive without memory: enough for a WRITE with immediate or an empty message.
     pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(None, id)
+        self.inner.post_recv(Pieces::default(), id)
+    }
+
+    /// Gathers requests that are posted together ([`Batch::commit`]).
+    pub fn batch(&self) -> Batch<'_, T> {
+        Batch::new(self)
     }
 }
 

@@ -6,9 +6,10 @@ use rustix_futex_sync::Mutex;
 
 use crate::device;
 use crate::error::{Error, Result};
+use crate::gather::{Piece, Pieces};
 use crate::nic::{self, SrqAttr, SrqAttrMask};
 use crate::pd::ProtectionDomain;
-use crate::post::{RecvError, check_len, receive_sges};
+use crate::post::RecvError;
 use crate::raw::memory::Buffer;
 use crate::work::{Entry, WorkQueue};
 
@@ -107,23 +108,21 @@ impl SharedReceiveQueue {
     /// Posts a receive (`ibv_post_srq_recv`): a message of some queue pair lands in `buffer`, whose
     /// completion shows `id`. A full queue is not fatal: see [`Error::is_queue_full`].
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
-        self.post(Some(buffer), id)
+        self.post(Piece::whole(buffer).into(), id)
     }
 
     /// Posts a receive without memory: enough for a WRITE with immediate or an empty message.
     pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
-        self.post(None, id)
+        self.post(Pieces::default(), id)
     }
 
-    fn post(&self, buffer: Option<Buffer>, id: u64) -> std::result::Result<(), RecvError> {
-        if let Err(error) = check_len(buffer.as_ref().map_or(0, |b| b.len())) {
-            return Err(RecvError { error, buffer });
+    fn post(&self, pieces: Pieces, id: u64) -> std::result::Result<(), RecvError> {
+        let alive = || Ok(self.inner.raw.check_alive("ibv_post_srq_recv")?);
+        let fits = pieces.check(1, "one for a shared receive queue");
+        if let Err(error) = fits.and_then(|()| alive()) {
+            return Err(RecvError::new(error, pieces));
         }
-        let sges = receive_sges(&buffer);
-        if let Err(error) = self.inner.raw.check_alive("ibv_post_srq_recv") {
-            let error = error.into();
-            return Err(RecvError { error, buffer });
-        }
+        let sges = pieces.sges();
         // The lock keeps the order of numbers that of the queue, and completions out until the
         // buffer is in.
         let mut queue = self.inner.work.lock();
@@ -132,26 +131,22 @@ impl SharedReceiveQueue {
             Ok(()) => {
                 queue.push(Entry {
                     id,
-                    buffer,
-                    start: 0,
+                    pieces,
                     signaled: true,
                     _way: None,
                 });
                 Ok(())
             }
-            Err(error) if error.errno() == libc::ENOMEM => Err(RecvError {
-                error: Error::QueueFull {
+            Err(error) if error.errno() == libc::ENOMEM => {
+                let full = Error::QueueFull {
                     verb: error.verb(),
                     qpn: self.inner.raw.number(),
                     depth: self.capacity(),
                     source: std::io::Error::from_raw_os_error(error.errno()),
-                },
-                buffer,
-            }),
-            Err(error) => Err(RecvError {
-                error: error.into(),
-                buffer,
-            }),
+                };
+                Err(RecvError::new(full, pieces))
+            }
+            Err(error) => Err(RecvError::new(error.into(), pieces)),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix_futex_sync::Mutex;
 
+use crate::gather::Pieces;
 use crate::raw::memory::Buffer;
 
 /// A posted work request.
@@ -12,9 +13,7 @@ use crate::raw::memory::Buffer;
 pub(crate) struct Entry {
     /// The caller's id.
     pub(crate) id: u64,
-    pub(crate) buffer: Option<Buffer>,
-    /// First byte of the buffer that the request names.
-    pub(crate) start: usize,
+    pub(crate) pieces: Pieces,
     /// Makes a completion when it succeeds.
     pub(crate) signaled: bool,
     /// Of a datagram: a device may look up its way until it has left.
@@ -74,7 +73,10 @@ impl WorkQueue {
         while let Some(front) = self.entries.front_mut() {
             match front {
                 Some(waiting) if waiting.signaled || self.base > seq => break,
-                Some(done) => released.extend(done.buffer.take().map(|buffer| (done.id, buffer))),
+                Some(done) => {
+                    let buffers = std::mem::take(&mut done.pieces).into_buffers();
+                    released.extend(buffers.map(|buffer| (done.id, buffer)));
+                }
                 None => {}
             }
             self.entries.pop_front();

@@ -10,6 +10,7 @@ mod devices;
 mod environment;
 mod fork;
 mod libibverbs;
+mod lists;
 mod loopback;
 mod stopped_peer;
 mod surface;

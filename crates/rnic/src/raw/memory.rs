@@ -1,7 +1,7 @@
 //! The three kinds of registered memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::mem::ManuallyDrop;
+use std::any::Any;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,24 +13,31 @@ use crate::device;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
 use crate::nic::Access;
+use crate::raw::given::StableMemory;
 
 /// Pages: so that no two regions share one, and atomics are aligned.
 const ALIGN: usize = 4096;
 
 /// Zeroed bytes of our own.
-struct Storage {
+struct Own {
     ptr: NonNull<u8>,
     layout: Layout,
 }
 
 // SAFETY: it owns its bytes as a Box<[u8]> would; who may touch them is decided by the types that
 // hold it.
-unsafe impl Send for Storage {}
+unsafe impl Send for Own {}
 // SAFETY: as above.
-unsafe impl Sync for Storage {}
+unsafe impl Sync for Own {}
 
-impl Storage {
-    fn new(len: usize) -> Result<Storage> {
+/// What a registration's bytes belong to.
+enum Storage {
+    Own(#[allow(dead_code, reason = "kept alive")] Own),
+    Given(Box<dyn StableMemory>),
+}
+
+impl Own {
+    fn new(len: usize) -> Result<Own> {
         let invalid =
             || Error::InvalidArgument(format!("memory regions have 1 .. 2^63 bytes, not {len}"));
         if len == 0 {
@@ -43,15 +50,11 @@ impl Storage {
             reason: format!("there is no memory of {len} bytes"),
             source: std::io::Error::from_raw_os_error(libc::ENOMEM),
         })?;
-        Ok(Storage { ptr, layout })
-    }
-
-    fn len(&self) -> usize {
-        self.layout.size()
+        Ok(Own { ptr, layout })
     }
 }
 
-impl Drop for Storage {
+impl Drop for Own {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout. `Registered` drops it only when the NIC has
         // let go.
@@ -62,8 +65,17 @@ impl Drop for Storage {
 /// A registration with its memory, which is freed when the NIC has let go of it.
 struct Registered {
     mr: device::Mr,
-    storage: ManuallyDrop<Storage>,
+    first: NonNull<u8>,
+    len: usize,
+    /// There until it is given back.
+    storage: Option<Storage>,
 }
+
+// SAFETY: the bytes are its storage's, which is; who may touch them is decided by the types that
+// hold it.
+unsafe impl Send for Registered {}
+// SAFETY: as above.
+unsafe impl Sync for Registered {}
 
 /// What a peer that is stopped in the middle of a copy may go on to write to. Never freed, and
 /// listed so that tools that look for leaks know of it.
@@ -74,25 +86,50 @@ static KEPT_BUFFERS: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 impl Drop for Registered {
     fn drop(&mut self) {
         let free = self.mr.end();
-        // SAFETY: taken here alone, and not used after that.
-        let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
+        let storage = self.storage.take();
         if !free {
-            KEPT.lock().push(storage);
+            KEPT.lock().extend(storage);
         }
     }
 }
 
 impl Registered {
     fn new(pd: &device::Pd, len: usize, access: Access) -> Result<Registered> {
-        let storage = Storage::new(len)?;
-        let ptr = storage.ptr.as_ptr();
-        // SAFETY: `storage` lives as long as the registration (`drop` above). Its bytes are reached
+        let own = Own::new(len)?;
+        let first = own.ptr;
+        // SAFETY: `own` lives as long as the registration (`drop` above). Its bytes are reached
         // by nobody else while the NIC may touch them: see the types below.
-        let mr = unsafe { register(pd, ptr, len, access) }?;
+        let mr = unsafe { register(pd, first.as_ptr(), len, access) }?;
         Ok(Registered {
             mr,
-            storage: ManuallyDrop::new(storage),
+            first,
+            len,
+            storage: Some(Storage::Own(own)),
         })
+    }
+
+    /// Of memory that the program gives, which comes back if it cannot be registered.
+    fn given<M: StableMemory>(
+        pd: &device::Pd,
+        mut memory: Box<M>,
+        access: Access,
+    ) -> std::result::Result<Registered, (Error, Box<M>)> {
+        let (first, len) = memory.bytes();
+        if len == 0 {
+            let empty = Error::InvalidArgument("a memory region has 1 byte at least".to_owned());
+            return Err((empty, memory));
+        }
+        // SAFETY: the memory lives as long as the registration (`drop` above), and does not move,
+        // by the contract of `StableMemory`. Its bytes are reached by nobody else: as with `new`.
+        match unsafe { register(pd, first.as_ptr(), len, access) } {
+            Ok(mr) => Ok(Registered {
+                mr,
+                first,
+                len,
+                storage: Some(Storage::Given(memory)),
+            }),
+            Err(error) => Err((error, memory)),
+        }
     }
 }
 
@@ -146,6 +183,54 @@ impl Buffer {
         })
     }
 
+    pub(crate) fn adopt<M: StableMemory>(
+        pd: &device::Pd,
+        memory: M,
+    ) -> std::result::Result<Buffer, AdoptError<M>> {
+        match Registered::given(pd, Box::new(memory), Access::LOCAL_WRITE) {
+            Ok(region) => Ok(Buffer {
+                start: 0,
+                len: region.len,
+                region: Arc::new(region),
+            }),
+            Err((error, memory)) => Err(AdoptError {
+                error,
+                memory: *memory,
+            }),
+        }
+    }
+
+    /// Ends the registration and gives the memory back that the buffer was made of
+    /// ([`ProtectionDomain::adopt`](crate::ProtectionDomain::adopt)). The buffer is returned if it
+    /// was not made of such memory, if it is not all of it or other pieces are left, and if the
+    /// device refuses to end the registration.
+    pub fn into_memory<M: StableMemory>(self) -> std::result::Result<M, Buffer> {
+        let Buffer { region, start, len } = self;
+        let again = |region| Err(Buffer { region, start, len });
+        let is_its = |region: &Registered| match &region.storage {
+            Some(Storage::Given(memory)) => (&**memory as &dyn Any).is::<M>(),
+            _ => false,
+        };
+        if (start, len) != (0, region.len) || !is_its(&region) {
+            return again(region);
+        }
+        let mut region = match Arc::try_unwrap(region) {
+            Ok(region) => region,
+            Err(shared) => return again(shared),
+        };
+        if !region.mr.end() {
+            return again(Arc::new(region));
+        }
+        let Some(Storage::Given(memory)) = region.storage.take() else {
+            unreachable!("looked at above");
+        };
+        let memory: Box<dyn Any> = memory;
+        match memory.downcast::<M>() {
+            Ok(memory) => Ok(*memory),
+            Err(_) => unreachable!("looked at above"),
+        }
+    }
+
     /// Divides it: `self` keeps the first `at` bytes, the rest is returned.
     ///
     /// # Panics
@@ -194,7 +279,7 @@ impl Buffer {
 
     fn ptr(&self) -> *mut u8 {
         // SAFETY: start <= length of the storage, kept by allocate and split_off.
-        unsafe { self.region.storage.ptr.as_ptr().add(self.start) }
+        unsafe { self.region.first.as_ptr().add(self.start) }
     }
 }
 
@@ -224,6 +309,31 @@ impl std::fmt::Debug for Buffer {
             self.len,
             self.lkey()
         )
+    }
+}
+
+/// Memory could not be registered; it comes back.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+pub struct AdoptError<M> {
+    /// Why not.
+    #[source]
+    pub error: Error,
+    /// The memory.
+    pub memory: M,
+}
+
+impl<M> std::fmt::Debug for AdoptError<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdoptError")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M> From<AdoptError<M>> for Error {
+    fn from(error: AdoptError<M>) -> Error {
+        error.error
     }
 }
 
@@ -343,7 +453,7 @@ impl WritableRegion {
 
     /// Bytes.
     pub fn len(&self) -> usize {
-        self.inner.storage.len()
+        self.inner.len
     }
 
     /// Never: regions have at least one byte.
@@ -355,7 +465,7 @@ impl WritableRegion {
         match offset.checked_add(len) {
             Some(end) if end <= self.len() => {
                 // SAFETY: offset <= length of the storage.
-                Ok(unsafe { self.inner.storage.ptr.as_ptr().add(offset) })
+                Ok(unsafe { self.inner.first.as_ptr().add(offset) })
             }
             _ => Err(Error::OutOfRange {
                 what,

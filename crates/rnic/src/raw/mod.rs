@@ -5,4 +5,5 @@
 //! destroyed, region deregistered). Memory that peers may write is never given out as a slice.
 
 pub(crate) mod fd;
+pub(crate) mod given;
 pub(crate) mod memory;

@@ -3,8 +3,7 @@ use super::*;
 fn entry(id: u64, signaled: bool) -> Entry {
     Entry {
         id,
-        buffer: None,
-        start: 0,
+        pieces: Pieces::default(),
         signaled,
         _way: None,
     }

@@ -148,6 +148,7 @@ fn advice(verbs: &Verbs, seconds: f64) -> Vec<Advice> {
     let now = shape.setup(verbs);
     let metric = shape.metric();
     let requests = verbs.requests.count();
+    let all_of_them = count(requests, "request");
     let mut all = Vec::new();
     let often = |part: u64| part as f64 >= HABIT * requests as f64 && part >= 100;
 
@@ -163,7 +164,7 @@ fn advice(verbs: &Verbs, seconds: f64) -> Vec<Advice> {
             "inline limit",
             &rules::INLINE,
             "send what has at most 256 B with IBV_SEND_INLINE",
-            format!("{outside} of {requests} requests are that short and not inline"),
+            format!("{outside} of {all_of_them} are that short and not inline"),
         );
         all.push(match now.size <= INLINE as usize + 1 {
             true => advice.with(
@@ -193,7 +194,7 @@ fn advice(verbs: &Verbs, seconds: f64) -> Vec<Advice> {
                 &rules::SIGNAL,
                 format!("signal one request in {half}"),
                 format!(
-                    "{} of {requests} requests are signaled, in a send queue of {}",
+                    "{} of {all_of_them} are signaled, in a send queue of {}",
                     verbs.signaled, verbs.max_send_wr
                 ),
             )
@@ -341,7 +342,7 @@ fn advice(verbs: &Verbs, seconds: f64) -> Vec<Advice> {
             "atomics",
             &rules::ATOMICS,
             "have one thread do it and answer by SEND, or take ranges at once",
-            format!("{atomics} of {requests} requests"),
+            format!("{atomics} of {all_of_them}"),
         ));
     }
     if verbs.rnr_naks > 10 && verbs.rnr_naks as f64 > 0.001 * verbs.messages() as f64 {
