@@ -438,6 +438,7 @@ fn over_ipv4() {
 }
 
 #[test]
+#[ignore = "./test full"]
 fn over_ipv6() {
     perftest("over_ipv6", ADDRESSES6, [XDP, XDP], CASES, both);
 }
@@ -464,6 +465,7 @@ fn behind_the_driver() {
 /// The same where the first packets take the sockets, as the neighbour is not known: what is behind
 /// the driver has been through GRO, which must not make one packet of several.
 #[test]
+#[ignore = "./test full"]
 fn behind_the_driver_to_a_stranger() {
     const NAME: &str = "behind_the_driver_to_a_stranger";
     perftest(NAME, ADDRESSES6, ["rn0:generic"; 2], FEW, both_behind);
@@ -476,6 +478,7 @@ fn server_only([server, client]: &[Totals; 2], bulk: Bulk) {
 
 /// The peer need not know, nor his driver: what leaves is what a socket would have sent.
 #[test]
+#[ignore = "./test full"]
 fn one_end_by_sockets() {
     const NAME: &str = "one_end_by_sockets";
     perftest(NAME, ADDRESSES4, [XDP, ""], FEW, server_only);
@@ -494,6 +497,7 @@ fn one_end_by_sockets() {
 /// What a socket sent in one piece (GSO), or GRO put together, gets behind the driver as it is.
 /// Whichever way each goes on, none is taken for one packet.
 #[test]
+#[ignore = "./test full"]
 fn behind_the_driver_from_sockets() {
     const NAME: &str = "behind_the_driver_from_sockets";
     let judge = |[server, client]: &[Totals; 2], bulk: Bulk| {

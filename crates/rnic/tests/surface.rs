@@ -63,6 +63,20 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
+/// The path that a line begins with. What is in angle brackets belongs to it, with its spaces.
+fn path_of(line: &str) -> &str {
+    let mut deep = 0u32;
+    let end = line.find(|c: char| {
+        match c {
+            '<' => deep += 1,
+            '>' => deep = deep.saturating_sub(1),
+            _ => {}
+        }
+        deep == 0 && matches!(c, '(' | ' ')
+    });
+    &line[..end.unwrap_or(line.len())]
+}
+
 /// A name that is public in the sources is in the list.
 #[test]
 fn nothing_new_is_public_unnoticed() {
@@ -71,7 +85,7 @@ fn nothing_new_is_public_unnoticed() {
     let items: BTreeSet<&str> = (listed.iter())
         .filter_map(|line| {
             let start = line.find("rnic::")?;
-            let path = line[start..].split(['(', ' ']).next()?;
+            let path = path_of(&line[start..]);
             path.trim_end_matches(':').rsplit("::").next()
         })
         .map(|name| name.split(['<', '>']).next().unwrap_or(name))
