@@ -63,18 +63,20 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
-/// The path that a line begins with. What is in angle brackets belongs to it, with its spaces.
-fn path_of(line: &str) -> &str {
+/// The path that a line begins with, without what is in angle brackets.
+fn path_of(line: &str) -> String {
     let mut deep = 0u32;
-    let end = line.find(|c: char| {
+    let mut path = String::new();
+    for c in line.chars() {
         match c {
             '<' => deep += 1,
             '>' => deep = deep.saturating_sub(1),
+            '(' | ' ' if deep == 0 => break,
+            c if deep == 0 => path.push(c),
             _ => {}
         }
-        deep == 0 && matches!(c, '(' | ' ')
-    });
-    &line[..end.unwrap_or(line.len())]
+    }
+    path
 }
 
 /// A name that is public in the sources is in the list.
@@ -82,13 +84,13 @@ fn path_of(line: &str) -> &str {
 fn nothing_new_is_public_unnoticed() {
     let listed = listed();
     // Of an item, not of what its signature mentions.
-    let items: BTreeSet<&str> = (listed.iter())
+    let items: BTreeSet<String> = (listed.iter())
         .filter_map(|line| {
             let start = line.find("rnic::")?;
             let path = path_of(&line[start..]);
-            path.trim_end_matches(':').rsplit("::").next()
+            let name = path.trim_end_matches(':').rsplit("::").next()?;
+            Some(name.to_owned())
         })
-        .map(|name| name.split(['<', '>']).next().unwrap_or(name))
         .collect();
     let new: Vec<_> = declared()
         .into_iter()
