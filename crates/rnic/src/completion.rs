@@ -17,6 +17,8 @@ pub struct Completion {
     pub(crate) entry: nic::Completion,
     pub(crate) id: u64,
     pub(crate) pieces: Pieces,
+    /// Bytes of the buffers that were taken out.
+    pub(crate) taken: usize,
     pub(crate) released: Vec<(u64, Buffer)>,
 }
 
@@ -75,7 +77,7 @@ impl Completion {
             CompletionOpcode::Recv | CompletionOpcode::RdmaRead => self.byte_len(),
             _ => 0,
         };
-        self.pieces.parts(bytes)
+        self.pieces.parts(bytes.saturating_sub(self.taken))
     }
 
     /// The message of a receive: of a datagram what follows the header in front of it, else all of
@@ -133,9 +135,13 @@ impl Completion {
         self.pieces.into_buffers().collect()
     }
 
-    /// Takes the buffer out and leaves the rest; the first of several, then the next.
+    /// Takes the buffer out and leaves the rest; the first of several, then the next. What arrived in
+    /// it is no part of [`Completion::data`] any more.
     pub fn take_buffer(&mut self) -> Option<Buffer> {
-        self.pieces.take_first()
+        let piece = self.pieces.take_first()?;
+        self.taken += piece.len;
+        self.entry.grh = None;
+        Some(piece.buffer)
     }
 
     /// Ids and buffers of earlier unsignaled work requests of the same send queue, which this

@@ -403,19 +403,22 @@ impl CompletionQueue {
         let Some(mut state) = self.state() else {
             return;
         };
-        if !state.qps.iter().any(|(number, _)| *number == qpn) {
-            state.qps.push((qpn, work.clone()));
+        if state.knows(qpn, work) {
+            return;
         }
+        // A device may give the number of a queue pair again that it has just destroyed, before
+        // this queue has forgotten that.
+        state.forget(qpn);
+        state.qps.push((qpn, work.clone()));
     }
 
-    pub(crate) fn detach(&self, qpn: u32) {
+    pub(crate) fn detach(&self, qpn: u32, work: &Arc<Work>) {
         let Some(mut state) = self.state() else {
             return;
         };
-        state.qps.retain(|(number, _)| *number != qpn);
-        state
-            .taken
-            .retain(|entry| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
+        if state.knows(qpn, work) {
+            state.forget(qpn);
+        }
     }
 
     pub(crate) fn attach_srq(&self, number: u32, queue: &Arc<Mutex<WorkQueue>>) {
@@ -472,6 +475,17 @@ fn is_receive(opcode: CompletionOpcode) -> bool {
 }
 
 impl State {
+    fn knows(&self, qpn: u32, work: &Arc<Work>) -> bool {
+        let mut qps = self.qps.iter();
+        qps.any(|(number, its)| *number == qpn && Arc::ptr_eq(its, work))
+    }
+
+    fn forget(&mut self, qpn: u32) {
+        self.qps.retain(|(number, _)| *number != qpn);
+        self.taken
+            .retain(|entry| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
+    }
+
     fn next(&mut self, cq: &device::Cq) -> Result<Option<Completion>> {
         if self.taken.is_empty() {
             let taken = &mut self.taken;
@@ -504,6 +518,7 @@ impl State {
         Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
             pieces: found.map(|f| f.pieces).unwrap_or_default(),
+            taken: 0,
             entry,
             released,
         }

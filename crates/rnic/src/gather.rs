@@ -7,6 +7,10 @@ use crate::error::{Error, Result};
 use crate::nic::{SgList, Sge};
 use crate::raw::memory::Buffer;
 
+/// Most bytes of a buffer. In the lists of some cards the highest bit of a length means something
+/// else, and a message has no more (IBTA vol. 1, 9.7.7.1.1).
+const MOST: usize = i32::MAX as usize;
+
 /// A buffer, and the part of it that is used.
 #[derive(Debug)]
 pub(crate) struct Piece {
@@ -66,7 +70,9 @@ impl Pieces {
             length: piece.len as u32,
             lkey: piece.buffer.lkey(),
         };
-        self.0.iter().map(entry).collect()
+        // A length of 0 means 2 GiB to some cards.
+        let pieces = self.0.iter().filter(|piece| piece.len > 0);
+        pieces.map(entry).collect()
     }
 
     /// Refuses what the queue has no room for, ever: `most` is its `limit`.
@@ -78,13 +84,10 @@ impl Pieces {
                 self.0.len()
             )));
         }
-        let long = self
-            .0
-            .iter()
-            .find(|piece| u32::try_from(piece.len).is_err());
+        let long = self.0.iter().find(|piece| piece.len > MOST);
         match long {
             Some(piece) => Err(Error::InvalidArgument(format!(
-                "a work request takes less than 4 GiB of a buffer, not {} bytes: post part of it",
+                "a work request takes less than 2 GiB of a buffer, not {} bytes: post part of it",
                 piece.len
             ))),
             None => Ok(()),
@@ -101,16 +104,17 @@ impl Pieces {
 
     /// The first `bytes` of all, piece by piece.
     pub(crate) fn parts(&self, bytes: usize) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().scan(bytes, |left, piece| {
+        let parts = self.0.iter().scan(bytes, |left, piece| {
             let part = piece.bytes();
             let part = &part[..part.len().min(*left)];
             *left -= part.len();
-            Some(part).filter(|part| !part.is_empty())
-        })
+            Some(part)
+        });
+        parts.filter(|part| !part.is_empty())
     }
 
-    pub(crate) fn take_first(&mut self) -> Option<Buffer> {
-        (!self.0.is_empty()).then(|| self.0.remove(0).buffer)
+    pub(crate) fn take_first(&mut self) -> Option<Piece> {
+        (!self.0.is_empty()).then(|| self.0.remove(0))
     }
 
     pub(crate) fn into_buffers(self) -> impl Iterator<Item = Buffer> {

@@ -235,6 +235,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             cookie,
             registration: Registration {
                 qpn,
+                work: work.clone(),
                 send_cq: self.send_cq,
                 recv_cq: self.recv_cq,
             },
@@ -312,14 +313,15 @@ pub(crate) struct Inner {
 
 struct Registration {
     qpn: u32,
+    work: Arc<Work>,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.send_cq.detach(self.qpn);
-        self.recv_cq.detach(self.qpn);
+        self.send_cq.detach(self.qpn, &self.work);
+        self.recv_cq.detach(self.qpn, &self.work);
     }
 }
 

@@ -31,6 +31,29 @@ fn a_message_is_gathered_and_scattered() {
     assert_eq!(lens, [1, 4, 2, 100]);
 }
 
+/// Pieces of no bytes are nothing to the device.
+#[test]
+fn empty_pieces_are_passed_over() {
+    let (left, right) = pair_with(|b| b.max_send_sge(2), |b| b.max_recv_sge(3));
+    let mut some = right.pd.buffer(8).expect("memory");
+    let (rest, end) = (some.split_off(4), some.split_off(4));
+    right
+        .qp
+        .post_recv_scatter([end, some, rest], 1)
+        .expect("posted");
+    let empty = SendRequest::send(left.buffer(b"xyz")).range(..0);
+    let request = empty.and_then(|request| request.and(left.buffer(b"message")));
+    left.qp.post(request.expect("sound")).expect("posted");
+    left.done();
+    let mut received = right.done();
+    assert_eq!(received.parts().collect::<Vec<_>>(), [&b"mess"[..], b"age"]);
+    assert_eq!(received.data(), b"mess");
+    assert!(received.take_buffer().expect("the empty one").is_empty());
+    assert_eq!(received.data(), b"mess");
+    received.take_buffer().expect("the first four bytes");
+    assert_eq!(received.data(), b"age", "what is left of the message");
+}
+
 /// So are those of WRITEs and READs; the peer's memory is one piece.
 #[test]
 fn a_write_gathers_and_a_read_scatters() {

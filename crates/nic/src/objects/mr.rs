@@ -218,6 +218,7 @@ impl Pd {
             access: access.mandatory(),
             kind,
             registered: true,
+            kept: false,
         })
     }
 
@@ -409,6 +410,8 @@ pub struct Mr {
     access: Access,
     kind: Kind,
     registered: bool,
+    /// It has ended, and its memory may be used for ever.
+    kept: bool,
 }
 
 impl Mr {
@@ -545,16 +548,17 @@ impl Mr {
 
     /// The same, and says whether the memory is free: false if a process of this host was stopped
     /// in the middle of an RDMA operation on it, which may go on some day. Then the memory has to
-    /// stay.
+    /// stay for ever, whenever this is asked again.
     #[must_use = "the memory may still be in use"]
     pub fn end(&mut self) -> bool {
         let nic = &self.pd.context().shared.nic;
-        let mut over = true;
+        let mut over = !self.kept;
         if self.registered && nic.check_alive("ibv_dereg_mr").is_ok() {
             observe::deregistered(self.key, nic.region_facts(self.key));
             let uses = nic.disable_region_and_windows(self.key);
             nic.remove_region(self.key);
             over = uses.wait();
+            self.kept = !over;
             if !over {
                 // Memory of ours stays.
                 std::mem::forget(std::mem::replace(&mut self.kind, Kind::Null));

@@ -203,7 +203,7 @@ impl Buffer {
     /// Ends the registration and gives the memory back that the buffer was made of
     /// ([`ProtectionDomain::adopt`](crate::ProtectionDomain::adopt)). The buffer is returned if it
     /// was not made of such memory, if it is not all of it or other pieces are left, and if the
-    /// device refuses to end the registration.
+    /// device refuses to end the registration: then the memory stays for ever.
     pub fn into_memory<M: StableMemory>(self) -> std::result::Result<M, Buffer> {
         let Buffer { region, start, len } = self;
         let again = |region| Err(Buffer { region, start, len });
@@ -391,7 +391,8 @@ impl ReadableRegion {
 
     /// Ends the registration and gives the buffer back: peers that read it from now on get a remote
     /// access error. Other clones of the handle must be gone, else this one is returned. So it is if
-    /// the device refuses to end the registration.
+    /// the device refuses to end the registration, or a peer that is stopped may go on to read: then
+    /// the memory stays as it is for ever, and no peer begins anew.
     pub fn reclaim(mut self) -> std::result::Result<Buffer, ReadableRegion> {
         let only = Arc::get_mut(&mut self.inner);
         let ended = only.and_then(|shared| shared.mr.end().then(|| shared.buffer.take()));
