@@ -11,7 +11,7 @@
 //!   ([`QueuePair`]), or by the connection manager ([`cm`]). One for datagrams is ready when it is
 //!   built ([`DatagramQueuePair`]).
 //! * Posting *moves* the buffer into the queue, the [`Completion`] gives it back. Memory that the
-//!   NIC may touch is never reachable through a slice, nor freed.
+//!   NIC may write is never reachable through a slice, and what it may touch is never freed.
 //! * A request has one buffer or several ([`SendRequest::and`]), and requests are posted one by one or
 //!   as a [`Batch`]. Memory that the program has made is used where it lies
 //!   ([`ProtectionDomain::adopt`]).

@@ -194,7 +194,8 @@ impl SendRequest {
     /// ```
     ///
     /// # Errors
-    /// The request has inline data, or takes no more than one buffer.
+    /// The request has inline data or none, or takes no more than one buffer. The queue pair takes
+    /// one by default, and refuses more when they are posted.
     pub fn and(mut self, buffer: Buffer) -> Result<SendRequest> {
         match (&mut self.data, self.op) {
             (_, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) => Err(
@@ -205,12 +206,13 @@ impl SendRequest {
                 Ok(self)
             }
             (Data::Inline(_), _) => Err(Error::InvalidArgument(
-                "a request with inline data takes no buffer".to_owned(),
+                "a request with inline data, or without data, takes no buffer".to_owned(),
             )),
         }
     }
 
-    /// Uses only this part of the buffer, of several of the last; all of it stays in the queue.
+    /// Uses only this part of the buffer; of several buffers, of the one that was added last. The
+    /// whole buffer moves into the queue.
     pub fn range(mut self, range: impl RangeBounds<usize>) -> Result<SendRequest> {
         match &mut self.data {
             Data::Gather(pieces) => {

@@ -63,6 +63,10 @@ pub fn all(
             Ok((_, again)) if again.stopped && limit.is_none() => {
                 Attempt::failed(change, of, "it did not end in ten times the time")
             }
+            // What fails in the change alone says nothing of it.
+            Ok((_, again)) if run.failure().is_none() && again.failure().is_some() => {
+                Attempt::failed(change, of, again.failure().unwrap_or_default())
+            }
             Ok((after, _)) => compared(change, of, rate(evidence), rate(&after)),
             Err(failure) => Attempt::failed(change, of, failure.to_string()),
         });
@@ -143,8 +147,9 @@ fn rsockets(program: &Program<'_>, run: &Run, limit: Option<Duration>) -> Attemp
             of,
             "it stalled: it was ended after ten times the time",
         ),
-        Ok((_, after)) if !after.status.success() => {
-            Attempt::failed(change, of, format!("it failed ({})", after.status))
+        Ok((before, after)) if before.failure().is_some() || after.failure().is_some() => {
+            let how = after.failure().or(before.failure());
+            Attempt::failed(change, of, how.unwrap_or_default())
         }
         Ok((before, after)) => compared(change, of, 1.0 / before.seconds, 1.0 / after.seconds),
         Err(failure) => Attempt::failed(change, of, failure.to_string()),

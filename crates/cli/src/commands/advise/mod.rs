@@ -90,7 +90,7 @@ pub fn main(args: Args) -> Result<()> {
             measure::tcp_trip_us(out, back).unwrap_or(USUAL_TRIP_US)
         }
     };
-    let judgement = judge::judge(&evidence, trip_us);
+    let judgement = judge::judge(&evidence, trip_us).of_run(run.failure());
     let mut advised: Vec<Advised> = Vec::new();
     for advice in judgement.advice.iter().cloned() {
         let card_gain = advice

@@ -61,6 +61,7 @@ impl<'a> Program<'a> {
 }
 
 /// How a run went.
+#[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub status: ExitStatus,
     /// From its start to its end.
@@ -69,6 +70,13 @@ pub struct Run {
     pub stopped: bool,
     /// Established TCP connections were seen in it.
     saw_connections: bool,
+}
+
+impl Run {
+    /// How it failed by itself; `None`: it did not.
+    pub fn failure(&self) -> Option<String> {
+        (!self.stopped && !self.status.success()).then(|| format!("it failed ({})", self.status))
+    }
 }
 
 /// The file that the recorder counts in. Removed when dropped.
@@ -215,7 +223,7 @@ fn watch(pid: u32, ended: &Receiver<()>, limit: Option<Duration>) -> (bool, bool
     let began = Instant::now();
     let (mut told, mut connections) = (None::<Instant>, false);
     while ended.recv_timeout(LOOKS) == Err(RecvTimeoutError::Timeout) {
-        connections = connections || has_connections(pid);
+        connections = connections || descendants(pid).into_iter().any(has_connections);
         let signal = match told {
             None if limit.is_some_and(|limit| began.elapsed() >= limit) => Signal::TERM,
             Some(since) if since.elapsed() >= PATIENCE => Signal::KILL,

@@ -143,6 +143,18 @@ pub struct Judgement {
 }
 
 impl Judgement {
+    /// Of a program that failed and used no network to speak of nobody knows what it would have
+    /// done.
+    pub fn of_run(self, failure: Option<String>) -> Judgement {
+        match failure {
+            Some(failure) if self.verdict == Verdict::NoGain => {
+                let why = format!("{failure}; {}", self.why);
+                Judgement::new(Verdict::Unknown, &super::rules::THIN, why)
+            }
+            _ => self,
+        }
+    }
+
     /// What a message takes in the program, in the unit of the metric.
     pub fn own(&self, metric: Metric) -> Option<f64> {
         let each = self.each.filter(|each| *each > 0.0)?;

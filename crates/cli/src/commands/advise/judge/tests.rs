@@ -261,3 +261,17 @@ fn operations_tell_the_verdict() {
     assert_eq!(verdict(&of(few)), (Verdict::Unknown, "thin"));
     assert_eq!(verdict(&of(Verbs::default())), (Verdict::Unknown, "thin"));
 }
+
+/// A program that failed before it did anything is not one that has no use for RDMA.
+#[test]
+fn a_program_that_failed_tells_nothing_by_doing_nothing() {
+    let nothing = || judge(&asks(Lane::default(), 1.0), TRIP);
+    assert_eq!(nothing().of_run(None).verdict, Verdict::NoGain);
+    let failed = nothing().of_run(Some("it failed (exit status: 7)".to_owned()));
+    assert_eq!(failed.verdict, Verdict::Unknown);
+    assert!(
+        failed.why.starts_with("it failed (exit status: 7); "),
+        "{}",
+        failed.why
+    );
+}
