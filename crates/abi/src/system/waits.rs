@@ -506,7 +506,7 @@ fn wait_masked<C: Call>(call: C, until: Until, mut seen: u32) -> c_int {
 fn begin<C: Call>(call: &C, until: Until) -> Option<u32> {
     crate::export::seam::attempt(|| {
         if until == Until::Now {
-            call.channels().first()?.drive();
+            call.channels().iter().for_each(CompChannel::drive);
             return None;
         }
         Some(CompChannel::events_so_far())

@@ -84,9 +84,7 @@ impl Nic {
             waiting
         });
         waiting.flatten().unwrap_or_else(|| {
-            shards
-                .iter()
-                .for_each(|place| self.shard(place).expect_sleep());
+            self.expect_sleep(shards);
             Waiting::SleepOnChannel
         })
     }

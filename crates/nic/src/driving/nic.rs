@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::memory::Windows;
 use crate::observe;
-use crate::queues::{AsyncEvents, CqFacts, CqTasks, DeviceUpcalls, ShardSet};
+use crate::queues::{AsyncEvents, CqFacts, CqTasks, DeviceUpcalls, Places, ShardSet};
 use crate::sync::bias::Guard;
 use rnic_sys::ForkWitness;
 
@@ -216,9 +216,9 @@ impl Nic {
     }
 
     /// The application is about to wait for an event instead of polling.
-    pub(crate) fn expect_sleep(&self, set: &ShardSet) {
-        for index in set.iter() {
-            self.shard(index).expect_sleep();
+    pub(crate) fn expect_sleep(&self, places: Places) {
+        for place in places.iter() {
+            self.shard(place).expect_sleep();
         }
     }
 

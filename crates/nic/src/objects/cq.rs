@@ -232,7 +232,7 @@ impl Cq {
         let channel = self.shared.channel.as_ref();
         if !channel.is_some_and(|channel| channel.is_driven()) {
             let shards = &self.shared.shards;
-            self.context.nic.expect_sleep(shards);
+            self.context.nic.expect_sleep(shards.places());
         }
     }
 

@@ -105,7 +105,7 @@ impl CompChannel {
         if may_drive && woken.is_none() && !shared.blocks() {
             // Who waits on the descriptor in a way that the library sees is expected there.
             if !shared.is_driven() {
-                nic.expect_sleep(&shared.shards);
+                nic.expect_sleep(shared.shards.places());
             }
             end_wait();
             self.begin_wait("ibv_get_cq_event");
@@ -197,7 +197,7 @@ impl CompChannel {
 
     fn expect_event(&self) -> Result<()> {
         self.context.nic.check_alive("ibv_get_cq_event")?;
-        self.context.nic.expect_sleep(&self.shared.shards);
+        self.context.nic.expect_sleep(self.shared.shards.places());
         Ok(())
     }
 
