@@ -211,11 +211,16 @@ fn run(shared: &Shard, port: PortWatch) {
             if let Some(mut engine) = engine_soon(shared) {
                 let now = engine.now();
                 let due = engine.next_deadline_of_polled();
-                if due.is_some_and(|at| at <= now) || found.handover {
-                    engine.round_with(Look::Handover, Acks::MayWaitForAnswer);
+                let round = due.is_some_and(|at| at <= now) || found.handover;
+                match round {
+                    true => {
+                        engine.round_with(Look::Handover, Acks::MayWaitForAnswer);
+                    }
+                    false => engine.send_out(now, Acks::Leave),
+                }
+                // Who polled told senders that it looks by itself, and has stopped to.
+                if round || !application_polls {
                     shared.leave_packets(&mut engine);
-                } else {
-                    engine.send_out(now, Acks::Leave);
                 }
                 (deadline, patient) = look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
             }
@@ -484,7 +489,7 @@ fn sleep_watching(
     let now = shared.host.now_ns();
     let at_most = now.saturating_add(u64::from(watchdog::AT_MOST) * TICK_NS);
     let until = deadline.min(at_most);
-    alarm.set(now, shared.done());
+    alarm.set(now, shared.done(), shared.tick());
     fds.push(alarm.timer().fd());
     let ready = sleep(shared, fds, until);
     // By itself.

@@ -14,10 +14,11 @@ use rnic_link::{Look, QuickPoll};
 use super::background::{Background, STREAM};
 use super::kernel_events;
 use super::waiters::Waiters;
+use super::watchdog;
 use super::yielding;
-use crate::engine::Acks;
 use crate::engine::Awaited;
 use crate::engine::Engine;
+use crate::engine::{Acks, TICK_NS};
 use crate::error::Result;
 use crate::host::Host;
 use crate::queues::CqTasks;
@@ -145,7 +146,8 @@ impl Shard {
                 Awaited::None if satisfied() => engine.put_off(),
                 _ => engine.send_out(now, acks),
             }
-            self.leave_packets(&mut engine);
+            let more = || Shard::have_senders_wake(&mut engine);
+            self.waiters.leave_packets_of_poll(now, TICK_NS, more);
             self.after_drive(engine);
             if self.background.wakeup.is_watching() {
                 let mut now = now;
@@ -154,7 +156,7 @@ impl Shard {
                     // To take in so much may have lasted longer than a tick.
                     now = self.host.now_ns();
                 }
-                self.background.alarm.put_off(now, self.done());
+                self.background.alarm.put_off(now, self.done(), self.tick());
             }
             Driven::Round
         } else {
@@ -193,15 +195,26 @@ impl Shard {
 
     /// After a round: a thread that waits may sleep on the descriptors of packets, and is woken by
     /// those that come.
-    #[inline]
     pub(super) fn leave_packets(&self, engine: &mut Engine) {
-        self.waiters.leave_packets(|| {
-            let left = engine.link.fall_asleep();
-            if left {
-                engine.round(true);
-            }
-            left
-        });
+        self.waiters
+            .leave_packets(|| Shard::have_senders_wake(engine));
+    }
+
+    /// How long the background thread leaves the engine to an application that does not poll, ns.
+    pub(super) fn tick(&self) -> u64 {
+        match self.waiters.are_unwoken() {
+            true => watchdog::SLEEPERS_TICK_NS,
+            false => TICK_NS,
+        }
+    }
+
+    /// From now on senders wake this process. True: something was there already, and was taken in.
+    fn have_senders_wake(engine: &mut Engine) -> bool {
+        let left = engine.link.fall_asleep();
+        if left {
+            engine.round(true);
+        }
+        left
     }
 
     /// Leaves the engine with what may wait, for the application's next call or until the next

@@ -43,6 +43,11 @@ pub(super) struct Waiters {
     asleep: AtomicU32,
     /// When the last wait began of a thread that drives, ns.
     begun_at: AtomicU64,
+    /// When the last round was of a thread that polls while another sleeps on the descriptors of
+    /// packets, ns.
+    polled_at: AtomicU64,
+    /// That thread has told senders that it looks by itself, and they do not wake the sleeper: 1.
+    unwoken: AtomicU32,
 }
 
 impl Waiters {
@@ -51,6 +56,8 @@ impl Waiters {
             driving: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
             begun_at: AtomicU64::new(0),
+            polled_at: AtomicU64::new(0),
+            unwoken: AtomicU32::new(0),
         })
     }
 
@@ -83,6 +90,30 @@ impl Waiters {
         if self.driving.load(Ordering::Relaxed) == SLEEPS {
             let _ = (0..TRIES).all(|_| more());
         }
+        self.unwoken.store(0, Ordering::Relaxed);
+    }
+
+    /// The same after a round of a thread that polls. If its last one was no longer than `tick` ns
+    /// ago it brings about what the other sleeps for, and to wake that for each packet would only
+    /// take its core: then senders are left as they are. Once it polls no more, the background
+    /// thread has them wake the sleeper at its next tick, which comes soon
+    /// ([`super::watchdog::SLEEPERS_TICK_NS`]).
+    #[inline]
+    pub(super) fn leave_packets_of_poll(&self, now: u64, tick: u64, more: impl FnMut() -> bool) {
+        if self.driving.load(Ordering::Relaxed) == SLEEPS {
+            let before = self.polled_at.load(Ordering::Relaxed);
+            self.polled_at.store(now, Ordering::Relaxed);
+            match now.saturating_sub(before) > tick {
+                true => self.leave_packets(more),
+                false => self.unwoken.store(1, Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// A thread sleeps whose packets wake nobody, as another polls.
+    #[inline]
+    pub(super) fn are_unwoken(&self) -> bool {
+        self.unwoken.load(Ordering::Relaxed) != 0
     }
 
     fn one_more_sleeps(&self) {

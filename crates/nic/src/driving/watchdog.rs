@@ -6,6 +6,8 @@
 //! system call that wakes nobody, and it goes off only once nobody has polled for as long as a
 //! tick. An application that polls now and then may leave packets meanwhile, and does not put it
 //! off: that is for the thread to judge. Nor does the thread rely on it for ever ([`AT_MOST`]).
+//! Where another thread of the application sleeps and the polls bring about what it waits for, the
+//! alarm goes off after [`SLEEPERS_TICK_NS`], and one poll is enough to put it off.
 //!
 //! How late the thread woke by itself is what it costs to wake a thread on this machine
 //! ([`WakeUpCost`]): how long threads stay awake depends on it.
@@ -59,6 +61,10 @@ const DENSE: u64 = 16;
 /// The thread looks after so many ticks, whoever polls.
 pub(super) const AT_MOST: u32 = 32;
 
+/// A tick while a thread sleeps whose packets wake nobody, since another polls, ns. A thread that
+/// polls and shares its core with others is away from it for less, as a rule.
+pub(super) const SLEEPERS_TICK_NS: u64 = 300_000;
+
 /// What makes a descriptor readable at a time.
 pub(super) trait Timer {
     /// From now on at `at`, ns, and not before.
@@ -91,10 +97,10 @@ impl<T: Timer> Alarm<T> {
         &self.timer
     }
 
-    /// The thread goes to sleep: until a tick from now, if nobody puts it off.
-    pub(super) fn set(&self, now: u64, done: u64) {
+    /// The thread goes to sleep: until a tick from now, ns, if nobody puts it off.
+    pub(super) fn set(&self, now: u64, done: u64, tick: u64) {
         self.done.store(done, Ordering::Relaxed);
-        self.put_off_now(now);
+        self.put_off_now(now, tick);
     }
 
     /// When it went off, or will.
@@ -103,32 +109,35 @@ impl<T: Timer> Alarm<T> {
     }
 
     /// The application has done so much by now ([`super::shard::Shard::done`]), and goes on as a
-    /// rule.
+    /// rule. A tick takes so many nanoseconds now.
     #[inline]
-    pub(super) fn put_off(&self, now: u64, done: u64) {
-        if now >= self.look_at.load(Ordering::Relaxed) && !ablation::is_out(Policy::Alarm) {
-            self.look(now, done);
+    pub(super) fn put_off(&self, now: u64, done: u64, tick: u64) {
+        let due = now >= self.look_at.load(Ordering::Relaxed)
+            || tick < TICK_NS && self.due().saturating_sub(now) > tick;
+        if due && !ablation::is_out(Policy::Alarm) {
+            self.look(now, done, tick);
         }
     }
 
     #[cold]
-    fn look(&self, now: u64, done: u64) {
+    fn look(&self, now: u64, done: u64, tick: u64) {
         let before = self.done.swap(done, Ordering::Relaxed);
-        if done.wrapping_sub(before) >= DENSE {
-            self.put_off_now(now);
+        let enough = if tick < TICK_NS { 1 } else { DENSE };
+        if done.wrapping_sub(before) >= enough {
+            self.put_off_now(now, tick);
         } else {
-            self.look_again(now);
+            self.look_again(now, tick);
         }
     }
 
     #[cold]
-    fn put_off_now(&self, now: u64) {
-        self.look_again(now);
-        self.go_off(now + TICK_NS);
+    fn put_off_now(&self, now: u64, tick: u64) {
+        self.look_again(now, tick);
+        self.go_off(now + tick);
     }
 
-    fn look_again(&self, now: u64) {
-        self.look_at.store(now + TICK_NS / 2, Ordering::Relaxed);
+    fn look_again(&self, now: u64, tick: u64) {
+        self.look_at.store(now + tick / 2, Ordering::Relaxed);
     }
 
     /// Two threads that do this at once mean the same time, but for a moment.
@@ -176,17 +185,17 @@ mod tests {
 
         /// Polls every `gap` ns until `end`, or until it has gone off. When that was, or will be.
         fn goes_off(alarm: &Alarm<Clock>, gap: u64, end: u64) -> u64 {
-            goes_off_by(alarm, gap, 1, end)
+            goes_off_by(alarm, gap, 1, TICK_NS, end)
         }
 
         /// Each poll counts for so many.
-        fn goes_off_by(alarm: &Alarm<Clock>, gap: u64, each: u64, end: u64) -> u64 {
-            alarm.set(0, 0);
+        fn goes_off_by(alarm: &Alarm<Clock>, gap: u64, each: u64, tick: u64, end: u64) -> u64 {
+            alarm.set(0, 0, tick);
             let (mut now, mut done) = (0, 0);
             while now + gap < end && now + gap < alarm.timer().at.get() {
                 now += gap;
                 done += each;
-                alarm.put_off(now, done);
+                alarm.put_off(now, done, tick);
             }
             assert_eq!(alarm.due(), alarm.timer().at.get());
             alarm.due()
@@ -216,14 +225,28 @@ mod tests {
         fn who_takes_in_much_by_each_poll_does() {
             let alarm = Alarm::new(Clock::default());
             let end = 20 * TICK_NS;
-            let due = goes_off_by(&alarm, TICK_NS / 2, 1 + DENSE, end);
+            let due = goes_off_by(&alarm, TICK_NS / 2, 1 + DENSE, TICK_NS, end);
             assert!(due > end && due <= end + TICK_NS);
+        }
+
+        /// Promise: a thread that sleeps beside one that polls is looked after soon, and one poll in
+        /// half a tick is enough to put that off.
+        #[test]
+        fn beside_a_sleeper_it_goes_off_soon_after_the_last_poll() {
+            let alarm = Alarm::new(Clock::default());
+            let (tick, end) = (SLEEPERS_TICK_NS, 20 * TICK_NS);
+            let due = goes_off_by(&alarm, tick / 2, 1, tick, end);
+            assert!(due > end && due <= end + tick, "{due}");
+            // Set for a tick, when a thread falls asleep and another polls.
+            alarm.set(due, 0, TICK_NS);
+            alarm.put_off(due + 1, 1, tick);
+            assert_eq!(alarm.due(), due + 1 + tick);
         }
 
         #[test]
         fn nobody_puts_off_what_was_never_set() {
             let alarm = Alarm::new(Clock::default());
-            (1..1000).for_each(|n| alarm.put_off(n * TICK_NS, n * 1000));
+            (1..1000).for_each(|n| alarm.put_off(n * TICK_NS, n * 1000, TICK_NS));
             assert_eq!(alarm.timer().calls.get(), 0);
         }
     }
