@@ -121,3 +121,69 @@ fn the_recorder_disturbs_nothing() {
     }
     assert_eq!(opinion["verdict"], "rsockets", "{opinion}");
 }
+
+/// Promise: `--for` ends daemons, too.
+#[test]
+fn what_became_a_daemon_is_ended() {
+    let trial = Trial::start_beside_others("what_became_a_daemon_is_ended");
+    if !skip::have_programs(trial.name(), &["setsid", "sh", "sleep"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let told = trial.new_folder("told", User::Current, 0o755).join("pid");
+    // The daemon ignores the first signal.
+    let daemon = format!("trap '' TERM; echo $$ >{}; sleep 1000", told.display());
+    let mut command = place.command(place.rnic());
+    command.args(["advise", "--json", "--no-measure", "--for", "0.5", "--"]);
+    command.args(["setsid", "-f", "sh", "-c", &daemon]);
+    let finished = Process::spawn(command).wait(TIME);
+    finished.expect_success();
+    let pid = std::fs::read_to_string(&told).expect("the daemon began");
+    let left = std::path::Path::new("/proc").join(pid.trim());
+    assert!(!left.exists(), "the daemon {} is left", pid.trim());
+}
+
+/// Promise: a child that serves a connection is counted by itself, and connections of all processes
+/// are those that were open at once.
+#[test]
+fn children_of_a_server_count_by_themselves() {
+    let trial = Trial::start_beside_others("children_of_a_server_count_by_themselves");
+    if !skip::have_programs(trial.name(), &["python3"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let program = r#"
+import os, socket
+server = socket.create_server(("127.0.0.1", 7012))
+for child in range(3):
+    if os.fork() == 0:
+        server.close()
+        client = socket.create_connection(("127.0.0.1", 7012))
+        for _ in range(300):
+            client.sendall(b"x" * 100)
+            assert len(client.recv(100, socket.MSG_WAITALL)) == 100
+        os._exit(0)
+for child in range(3):
+    connection, _ = server.accept()
+    if os.fork() == 0:
+        while question := connection.recv(100, socket.MSG_WAITALL):
+            connection.sendall(question)
+        os._exit(0)
+    connection.close()
+for child in range(6):
+    assert os.wait()[1] == 0
+"#;
+    let opinion = opinion(&place, &[], &["python3", "-c", program]);
+    let sockets = &opinion["evidence"]["sockets"];
+    assert_eq!(sockets["most_open"], 1, "{opinion}");
+    for lane in ["asks", "serves"] {
+        assert_eq!(sockets[lane]["sockets"], 3, "{lane}: {opinion}");
+        assert_eq!(sockets[lane]["sent"]["bytes"], 90_000, "{lane}: {opinion}");
+    }
+    // The parent, which only listens, and six children.
+    assert_eq!(sockets["processes"], 7, "{opinion}");
+}

@@ -165,6 +165,15 @@ pub fn made(fd: RawFd, accepted: Option<bool>) {
     }
 }
 
+/// stdio reads or writes a descriptor from now on, by calls that are not seen.
+pub fn is_stdio(fd: RawFd) {
+    if let Some((_, lane, tally)) = is_on().then(|| of(fd)).flatten()
+        && lane != Lane::Unix
+    {
+        tally.add_whole(Whole::Stdio, 1);
+    }
+}
+
 /// The process waits for connections.
 pub fn listens() {
     if let Some(tally) = is_on().then(tally).flatten() {

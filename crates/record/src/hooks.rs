@@ -3,7 +3,7 @@
 //! Each passes on what it gets, and what it returns, errno included. With "C-unwind" a thread may
 //! be cancelled in them: they are plain frames, with nothing to clean up.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr};
@@ -137,8 +137,8 @@ type Size = usize;
 hooks! {
     send(fd: c_int, buffer: *const c_void, size: Size, flags: c_int) -> isize =
         |call| sends!(fd, call, false);
-    sendto(fd: c_int, buffer: *const c_void, size: Size, flags: c_int, to: *const sockaddr, len: c_uint) -> isize =
-        |call| sends!(fd, call, false);
+    sendto(fd: c_int, buffer: *const c_void, size: Size, flags: c_int, to: *const sockaddr,
+        len: c_uint) -> isize = |call| sends!(fd, call, false);
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize =
         |call| sends!(fd, call, false);
     write(fd: c_int, buffer: *const c_void, size: Size) -> isize =
@@ -161,10 +161,10 @@ hooks! {
         |call| receives!(fd, call, flags);
     __recv_chk(fd: c_int, buffer: *mut c_void, size: Size, room: Size, flags: c_int) -> isize =
         |call| receives!(fd, call, flags);
-    recvfrom(fd: c_int, buffer: *mut c_void, size: Size, flags: c_int, from: *mut sockaddr, len: *mut c_uint) -> isize =
-        |call| receives!(fd, call, flags);
-    __recvfrom_chk(fd: c_int, buffer: *mut c_void, size: Size, room: Size, flags: c_int, from: *mut sockaddr,
+    recvfrom(fd: c_int, buffer: *mut c_void, size: Size, flags: c_int, from: *mut sockaddr,
         len: *mut c_uint) -> isize = |call| receives!(fd, call, flags);
+    __recvfrom_chk(fd: c_int, buffer: *mut c_void, size: Size, room: Size, flags: c_int,
+        from: *mut sockaddr, len: *mut c_uint) -> isize = |call| receives!(fd, call, flags);
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize =
         |call| receives!(fd, call, flags);
     read(fd: c_int, buffer: *mut c_void, size: Size) -> isize =
@@ -173,7 +173,8 @@ hooks! {
         |call| receives!(fd, call, 0);
     readv(fd: c_int, pieces: *const iovec, count: c_int) -> isize =
         |call| receives!(fd, call, 0);
-    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, time: *mut timespec) -> c_int = |call| {
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int,
+        time: *mut timespec) -> c_int = |call| {
         let begin = flow::look(fd);
         let done = call();
         // SAFETY: the next function says that it received so many.
@@ -184,21 +185,24 @@ hooks! {
     poll(fds: *mut pollfd, count: nfds_t, time: c_int) -> c_int = |call| waits!(call, time == 0);
     __poll_chk(fds: *mut pollfd, count: nfds_t, time: c_int, room: Size) -> c_int =
         |call| waits!(call, time == 0);
-    ppoll(fds: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t) -> c_int =
+    ppoll(fds: *mut pollfd, count: nfds_t, time: *const timespec,
+        mask: *const sigset_t) -> c_int =
         // SAFETY: the argument of ppoll(2).
         |call| waits!(call, unsafe { is_zero(time) });
-    __ppoll_chk(fds: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t, room: Size) -> c_int =
+    __ppoll_chk(fds: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t,
+        room: Size) -> c_int =
         // SAFETY: the argument of ppoll(2).
         |call| waits!(call, unsafe { is_zero(time) });
-    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval) -> c_int =
-        |call| waits!(call, false);
-    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *const timespec,
-        mask: *const sigset_t) -> c_int = |call| waits!(call, false);
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        time: *mut timeval) -> c_int = |call| waits!(call, false);
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        time: *const timespec, mask: *const sigset_t) -> c_int = |call| waits!(call, false);
     epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, time: c_int) -> c_int =
         |call| waits!(call, time == 0);
-    epoll_pwait(epoll: c_int, events: *mut epoll_event, most: c_int, time: c_int, mask: *const sigset_t) -> c_int =
-        |call| waits!(call, time == 0);
-    epoll_pwait2(epoll: c_int, events: *mut epoll_event, most: c_int, time: *const timespec, mask: *const sigset_t) -> c_int =
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, most: c_int, time: c_int,
+        mask: *const sigset_t) -> c_int = |call| waits!(call, time == 0);
+    epoll_pwait2(epoll: c_int, events: *mut epoll_event, most: c_int, time: *const timespec,
+        mask: *const sigset_t) -> c_int =
         // SAFETY: the argument of epoll_pwait2(2).
         |call| waits!(call, unsafe { is_zero(time) });
 
@@ -269,4 +273,20 @@ unsafe extern "C-unwind" fn closefrom(first: c_int) {
             std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn(c_int)>(function)(first);
         }
     }
+}
+
+/// fdopen(3), which returns a pointer.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    flow::is_stdio(fd);
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let function = next(c"fdopen", &NEXT);
+    if function.is_null() {
+        absent();
+        return std::ptr::null_mut();
+    }
+    type Fdopen = unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut FILE;
+    // SAFETY: the C library's function of that name has this signature, and the caller keeps its
+    // contract.
+    unsafe { std::mem::transmute::<*mut c_void, Fdopen>(function)(fd, mode) }
 }

@@ -12,7 +12,7 @@
 //! `RNIC_RECORD` it only passes calls on.
 //!
 //! What a program does past the C library is not seen: system calls of its own (Go), io_uring, and
-//! sockets that stdio reads and writes.
+//! sockets that stdio reads and writes: of those it only counts how many there are.
 
 mod flow;
 mod hooks;
@@ -21,14 +21,20 @@ mod table;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use rnic_sys::tally::Tally;
 
 /// The file, if there is one.
 static FILE: OnceLock<CString> = OnceLock::new();
-/// This process's part of it.
-static TALLY: OnceLock<Tally> = OnceLock::new();
+/// The parts of it that this process and those that it was forked from took, each behind that of its
+/// parent. They stay, since threads count in them at any time.
+static TALLIES: [OnceLock<Tally>; GENERATIONS] = [const { OnceLock::new() }; GENERATIONS];
+/// How many of them are taken: the last one is this process's, or, in a forked child that has used
+/// no socket yet, its parent's.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Children of children count in a part of their own up to here, and then in their parent's.
+const GENERATIONS: usize = 16;
 /// One of the values below.
 static STATE: AtomicU8 = AtomicU8::new(OFF);
 
@@ -40,6 +46,8 @@ const IDLE: u8 = 1;
 const STARTING: u8 = 2;
 /// Sockets are counted.
 const ON: u8 = 3;
+/// A forked child that has used no socket yet: what its parent counts in is not its own.
+const FORKED: u8 = 4;
 
 #[used]
 // SAFETY: the section holds pointers to functions that the loader calls, and this is one.
@@ -54,8 +62,21 @@ extern "C" fn at_load() {
         return;
     };
     if Tally::join(&path).is_ok() && FILE.set(path).is_ok() {
+        extern "C" fn nothing() {}
+        // Without it children count in their parent's part.
+        let _ = rnic_sys::at_fork(nothing, nothing, in_child);
         STATE.store(IDLE, Ordering::Release);
     }
+}
+
+/// A forked child has its one thread here, so nobody else changes the state meanwhile.
+extern "C" fn in_child() {
+    let state = match (is_on(), TAKEN.load(Ordering::Relaxed)) {
+        (false, _) => OFF,
+        (true, 0) => IDLE,
+        (true, _) => FORKED,
+    };
+    STATE.store(state, Ordering::Release);
 }
 
 /// Calls are looked at.
@@ -68,7 +89,9 @@ fn is_on() -> bool {
 #[inline]
 fn counting() -> Option<&'static Tally> {
     match STATE.load(Ordering::Acquire) {
-        ON => TALLY.get(),
+        ON => TALLIES
+            .get(TAKEN.load(Ordering::Relaxed).wrapping_sub(1))?
+            .get(),
         _ => None,
     }
 }
@@ -81,13 +104,17 @@ fn tally() -> Option<&'static Tally> {
 
 #[cold]
 fn start() -> Option<&'static Tally> {
+    let state = STATE.load(Ordering::Relaxed);
+    if state != IDLE && state != FORKED {
+        return None;
+    }
     let order = Ordering::AcqRel;
-    (STATE.compare_exchange(IDLE, STARTING, order, Ordering::Relaxed)).ok()?;
-    let taken = FILE.get().and_then(|file| Tally::take(file).ok());
-    let state = match taken.map(|tally| TALLY.set(tally)) {
-        Some(Ok(())) => ON,
-        _ => OFF,
-    };
-    STATE.store(state, Ordering::Release);
-    TALLY.get()
+    (STATE.compare_exchange(state, STARTING, order, Ordering::Relaxed)).ok()?;
+    let taken = TAKEN.load(Ordering::Relaxed);
+    let part = FILE.get().zip(TALLIES.get(taken));
+    let part = part.and_then(|(file, place)| place.set(Tally::take(file).ok()?).ok());
+    let taken = taken + usize::from(part.is_some());
+    TAKEN.store(taken, Ordering::Relaxed);
+    STATE.store(if taken > 0 { ON } else { OFF }, Ordering::Release);
+    counting()
 }

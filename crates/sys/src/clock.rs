@@ -5,6 +5,11 @@ pub fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
+/// Processor time of all threads of this process (CLOCK_PROCESS_CPUTIME_ID, clock_gettime(2)), ns.
+pub fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// What the processor counts, for short times of no exact length: ticks, some thousands in a
 /// microsecond, or nanoseconds where there are none. The clock costs three times as much, since it
 /// waits for all loads before it.

@@ -3,8 +3,8 @@
 //! The file is made with all its bytes, so that a mapping of it can raise no SIGBUS. Its first part
 //! is a head for all processes; each process that uses a socket takes a part of its own. Words only
 //! grow, and each is added to by one atomic instruction: no lock, no allocation, and nothing to
-//! write at the end, which a killed process would not come to. Children that a process forks add to
-//! its part.
+//! write at the end, which a killed process would not come to. A child that a process forks takes a
+//! part of its own, and adds to its parent's if there is none left.
 //!
 //! Who reads takes the words for what they are: another process may have written anything there.
 
@@ -23,7 +23,7 @@ const WORDS: usize = 2048;
 /// Bytes of a part.
 const PART: usize = WORDS * 8;
 /// Parts for processes. Those that find none are only counted.
-pub const PARTS: usize = 64;
+pub const PARTS: usize = 256;
 /// Bytes of the file.
 pub const FILE: usize = PART * (1 + PARTS);
 /// The first word of the file, and that of each layout.
@@ -66,6 +66,12 @@ pub enum Whole {
     Open = 11,
     /// The most at once.
     MostOpen = 12,
+    /// When it first sent or received, ns.
+    First = 13,
+    /// Processor time that it had used until then, ns.
+    CpuBefore = 14,
+    /// Sockets that stdio reads or writes, whose calls are not seen.
+    Stdio = 15,
 }
 
 /// Whose bytes they are.
@@ -214,6 +220,19 @@ impl Tally {
     #[inline]
     pub fn active(&self, now: u64) {
         (self.0.word(Whole::Last as usize * 8)).store(now, Ordering::Relaxed);
+        let first = self.0.word(Whole::First as usize * 8);
+        if first.load(Ordering::Relaxed) == 0 {
+            self.is_first(now);
+        }
+    }
+
+    #[cold]
+    fn is_first(&self, now: u64) {
+        let first = self.0.word(Whole::First as usize * 8);
+        let order = Ordering::Relaxed;
+        if first.compare_exchange(0, now, order, order).is_ok() {
+            self.add_whole(Whole::CpuBefore, crate::process_cpu_ns());
+        }
     }
 
     /// A connection carries its first data (1), or is closed (-1).

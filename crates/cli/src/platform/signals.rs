@@ -112,11 +112,6 @@ const ENDS: [i32; 5] = [
 ];
 
 impl Ward {
-    /// Its process number.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits for its end, passing on signals.
     pub fn wait(mut self) -> io::Result<Ended> {
         let watched = watched_signals();

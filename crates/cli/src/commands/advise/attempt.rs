@@ -46,6 +46,9 @@ pub fn all(
     limit: Option<Duration>,
 ) -> Vec<Attempt> {
     let mut all = Vec::new();
+    if run.interrupted {
+        return all;
+    }
     let changes = judgement
         .advice
         .iter()
@@ -60,6 +63,7 @@ pub fn all(
             ..With::default()
         };
         all.push(match trace::recorded(program, with) {
+            Ok((_, again)) if again.interrupted => return all,
             Ok((_, again)) if again.stopped && limit.is_none() => {
                 Attempt::failed(change, of, "it did not end in ten times the time")
             }
@@ -72,7 +76,7 @@ pub fn all(
         });
     }
     if judgement.verdict == Verdict::Rsockets {
-        all.push(rsockets(program, run, limit));
+        all.extend(rsockets(program, run, limit));
     }
     all
 }
@@ -114,22 +118,17 @@ fn shim() -> Option<PathBuf> {
     found.into_iter().find(|path| path.is_file())
 }
 
-fn rsockets(program: &Program<'_>, run: &Run, limit: Option<Duration>) -> Attempt {
+/// `None`: somebody ended it.
+fn rsockets(program: &Program<'_>, run: &Run, limit: Option<Duration>) -> Option<Attempt> {
     let change = "rsockets instead of TCP".to_owned();
     let of = "runs per second";
     let Some(shim) = shim() else {
-        return Attempt::failed(
-            change,
-            of,
-            "librspreload.so is not installed (Debian: librdmacm1)",
-        );
+        let why = "librspreload.so is not installed (Debian: librdmacm1)";
+        return Some(Attempt::failed(change, of, why));
     };
     if limit.is_some() {
-        return Attempt::failed(
-            change,
-            of,
-            "a server alone tells nothing: both sides have to change",
-        );
+        let why = "a server alone tells nothing: both sides have to change";
+        return Some(Attempt::failed(change, of, why));
     }
     let runs = || -> Result<(Run, Run)> {
         let with = With {
@@ -141,17 +140,17 @@ fn rsockets(program: &Program<'_>, run: &Run, limit: Option<Duration>) -> Attemp
         let preload = Some(&*shim);
         Ok((tcp, trace::bare(program, true, With { preload, ..with })?))
     };
-    match runs() {
-        Ok((_, after)) if after.stopped => Attempt::failed(
-            change,
-            of,
-            "it stalled: it was ended after ten times the time",
-        ),
+    Some(match runs() {
+        Ok((before, after)) if before.interrupted || after.interrupted => return None,
+        Ok((_, after)) if after.stopped => {
+            let why = "it stalled: it was ended after ten times the time";
+            Attempt::failed(change, of, why)
+        }
         Ok((before, after)) if before.failure().is_some() || after.failure().is_some() => {
             let how = after.failure().or(before.failure());
             Attempt::failed(change, of, how.unwrap_or_default())
         }
         Ok((before, after)) => compared(change, of, 1.0 / before.seconds, 1.0 / after.seconds),
         Err(failure) => Attempt::failed(change, of, failure.to_string()),
-    }
+    })
 }

@@ -177,8 +177,12 @@ pub struct Sockets {
     /// Processes that used some.
     pub processes: u64,
     pub programs: Vec<String>,
-    /// From the first use to the last, seconds.
+    /// Processes of them whose counts are missing, as there was no room for more.
+    pub uncounted: u64,
+    /// From the first byte to the last, and processor time of each process before, seconds.
     pub seconds: f64,
+    /// Sockets that stdio reads or writes, whose calls are not seen.
+    pub stdio: u64,
     pub listens: u64,
     /// TCP connections that the program opened.
     pub asks: Lane,
@@ -210,12 +214,21 @@ impl Sockets {
         programs.sort();
         programs.dedup();
         let active = parts.iter().filter(|part| part.whole(Whole::Last) > 0);
-        let times = active.map(|part| (part.whole(Whole::Began), part.whole(Whole::Last)));
+        let times = active.map(|part| (part.whole(Whole::First), part.whole(Whole::Last)));
         let window = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        // What was computed before is the program's time, too; what it waited is not.
+        let before = parts.iter().map(|part| part.whole(Whole::CpuBefore)).max();
+        let before = before
+            .unwrap_or(0)
+            .min(window.map_or(0, |(first, _)| first));
         Sockets {
             processes: parts.len() as u64 + all.uncounted,
             programs,
-            seconds: window.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9),
+            uncounted: all.uncounted,
+            seconds: window.map_or(0.0, |(from, to)| {
+                to.saturating_sub(from).saturating_add(before) as f64 / 1e9
+            }),
+            stdio: sum(Whole::Stdio),
             listens: sum(Whole::Listens),
             asks: Lane::of(parts, Of::Asks),
             serves: Lane::of(parts, Of::Serves),

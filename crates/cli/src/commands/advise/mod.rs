@@ -37,22 +37,24 @@ Examples:
   rnic advise -- sh -c './server & ./client'   both sides, in one trace
   rnic advise --try -- ib_send_lat -e host     and makes the change itself, where rnic can
 
-The verdict is one of: no gain, rsockets, two-sided, one-sided, RPC over RDMA; or that the trace does not tell. Each \
-comes with the counts that say so, the rule, its number and source, and with parameters.
+The verdict is one of: no gain, rsockets, two-sided, one-sided, RPC over RDMA; or that the trace \
+does not tell. Each comes with the counts that say so, the rule, its number and source, and with \
+parameters.
 
-Gains are predicted from what rnic and TCP do on this machine, measured after the run, and for a card from its cost \
-model (docs/study.md). They are no measurement of the program: --try is.
+Gains are predicted from what rnic and TCP do on this machine, measured after the run, and for a \
+card from its cost model (docs/study.md). They are no measurement of the program: --try is.
 
-The program runs with a recorder of socket calls (librnic_record.so) and with rnic's NIC in front of the machine's. \
-What it says goes to standard error, behind what the program says; the exit status is the program's. docs/advise.md \
-has the rules."
+The program runs with a recorder of socket calls (librnic_record.so) and with rnic's NIC in front \
+of the machine's. What it says goes to standard error, behind what the program says; the exit \
+status is the program's. docs/advise.md has the rules."
 )]
 pub struct Args {
-    /// End the program after so many seconds (SIGTERM): servers run for ever
+    /// End the program and all that it started after so many seconds (SIGTERM): servers run for
+    /// ever
     #[arg(long = "for", value_name = "S", value_parser = time::parse_seconds)]
     limit: Option<Duration>,
     /// Run the program again with each change that rnic can make itself, and measure: how threads
-    /// wait, or rsockets instead of TCP
+    /// wait (once more), or rsockets instead of TCP (twice more: over TCP and over rsockets)
     #[arg(long = "try")]
     attempt: bool,
     /// Measure nothing on this machine: no gains on rnic
@@ -110,6 +112,7 @@ pub fn main(args: Args) -> Result<()> {
             here,
         });
     }
+    advised.sort_by(Advised::order);
     let leaving = match judgement.leave.filter(|_| !args.no_measure) {
         Some(how) => gain::of_leaving(&card, &mut cells, how).unwrap_or_default(),
         None => gain::Leaving::default(),

@@ -38,15 +38,20 @@ rules! {
     HOST = "host", "RDMA is for what goes to other hosts",
         "AF_UNIX sockets reach none", "unix(7)";
     BULK = "bulk", "large transfers one way need no processor of the peer's",
-        "64 KiB a turn by calls of 4 KiB, 90% of the bytes one way", "own inference from the texts: 10 KB take 7.0 us, which is bytes alone";
+        "64 KiB a turn by calls of 4 KiB, 90% of the bytes one way",
+        "own inference from the texts: 10 KB take 7.0 us, which is bytes alone";
     LOCKSTEP = "lockstep", "a request and its answer are an RPC; one-sided only if one trip suffices",
-        "HERD 1 trip a GET, Pilaf 2.6 READs: 26 against 9.9 Mops; from 8 connections on", "HERD (SIGCOMM'14); 8 is own inference";
+        "HERD 1 trip a GET, Pilaf 2.6 READs: 26 against 9.9 Mops; from 8 connections on",
+        "HERD (SIGCOMM'14); 8 is own inference";
     SHIM = "shim", "sockets programs gain without a change by a preloaded library",
-        "ping-pong 12.2 to 2.1 us on one host", "README of a public LD_PRELOAD tunnel; rsockets is the packaged one";
+        "ping-pong 12.2 to 2.1 us on one host",
+        "README of a public LD_PRELOAD tunnel; rsockets is the packaged one";
     CONNECT = "connect", "keep connections: one for each request costs more than it saves",
         "fewer than 2 trips a connection", "own inference: a queue pair takes three changes of state and a handshake";
     STREAM = "stream", "messages that nobody answers one by one are SENDs",
         "fewer than half of the messages are turns", "own inference";
+    ANSWERS = "answers", "a message and its answer are SENDs where no side knows the other's memory",
+        "10 B: SEND 1.41 us, WRITE 1.32 us", "texts";
     ONE_SIDED = "one-sided", "WRITE or one READ instead of an RPC",
         "10 B: WRITE 1.32 us, READ 2.42 us", "texts; HERD (SIGCOMM'14)";
     INLINE = "inline", "inline what fits",

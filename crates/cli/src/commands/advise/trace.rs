@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rnic_sys::signal::without_file_size_signal;
 use rnic_sys::tally;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 
 use super::evidence::{Evidence, Sockets, Verbs};
 use crate::commands::run::environment::{self, Environment};
@@ -68,6 +68,8 @@ pub struct Run {
     pub seconds: f64,
     /// It was ended, as it took too long.
     pub stopped: bool,
+    /// Somebody asked it to end.
+    pub interrupted: bool,
     /// Established TCP connections were seen in it.
     saw_connections: bool,
 }
@@ -79,30 +81,61 @@ impl Run {
     }
 }
 
-/// The file that the recorder counts in. Removed when dropped.
-struct Tally(PathBuf);
+/// The file that the recorder counts in. Removed when dropped; one whose owner was killed is nobody's
+/// lock, and the next run removes it.
+struct Tally {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// What its name begins with.
+const PREFIX: &str = "advise-";
 
 impl Tally {
     fn new(folder: &Path) -> Result<Tally> {
         let failed = |error: std::io::Error| {
             Failure::new(format!("cannot make a file in {}", folder.display()))
                 .cause(error.to_string())
-                .next("set RNIC_RUNTIME_DIR to another folder of yours, with a megabyte of room")
+                .next(
+                    "set RNIC_RUNTIME_DIR to another folder of yours, with four megabytes of room",
+                )
         };
+        Tally::prune(folder);
         let name = std::hash::RandomState::new().build_hasher().finish();
-        let path = folder.join(format!("advise-{name:016x}"));
+        // Others see it only once it is locked.
+        let draft = folder.join(format!(".{PREFIX}{name:016x}"));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let mut file = options.open(&path).map_err(failed)?;
-        let tally = Tally(path);
-        file.write_all(&tally::blank()).map_err(failed)?;
-        Ok(tally)
+        let mut file = options.open(&draft).map_err(failed)?;
+        let path = folder.join(format!("{PREFIX}{name:016x}"));
+        let made = (|| {
+            file.lock()?;
+            file.write_all(&tally::blank())?;
+            std::fs::rename(&draft, &path)
+        })();
+        if made.is_err() {
+            let _ = std::fs::remove_file(&draft);
+        }
+        made.map_err(failed)?;
+        Ok(Tally { path, _lock: file })
+    }
+
+    fn prune(folder: &Path) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
+        {
+            let path = entry.path();
+            let unlocked = File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
+            if unlocked {
+                let _ = std::fs::remove_file(&path);
+            }
+        }
     }
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -144,10 +177,10 @@ pub fn recorded(program: &Program<'_>, with: With<'_>) -> Result<(Evidence, Run)
     };
     collector.prepare(&mut command, wishes);
     command.env(rnic_settings::USAGE.name, "1");
-    command.env(rnic_settings::RECORD.name, &tally.0);
+    command.env(rnic_settings::RECORD.name, &tally.path);
     let run = start(program, command, with)?;
     let lines = std::fs::read_to_string(collector.file()).unwrap_or_default();
-    let counted = tally::read(&std::fs::read(&tally.0)?);
+    let counted = tally::read(&std::fs::read(&tally.path)?);
     let sockets = Sockets::of(&counted);
     let report = collector.read();
     let calls = [&sockets.asks, &sockets.serves].map(|lane| lane.calls());
@@ -198,52 +231,80 @@ fn start(program: &Program<'_>, mut command: Command, with: With<'_>) -> Result<
             .stdout(Stdio::null())
             .stderr(Stdio::null());
     }
+    if with.limit.is_some() {
+        // What becomes a daemon is a child of this process then, and is found. Where that cannot be
+        // had, it stays.
+        let _ = set_child_subreaper(Some(rustix::process::getpid()));
+    }
     let began = Instant::now();
     let ward = signals::start_ward(&mut command)
         .map_err(|error| program::not_started(&program.path, &error))?;
-    let pid = ward.id();
     let (over, ended) = channel::<()>();
-    let watch = std::thread::spawn(move || watch(pid, &ended, with.limit));
+    let watch = std::thread::spawn(move || watch(&ended, with.limit));
     let ended = ward.wait();
     drop(over);
     let (stopped, saw_connections) = watch.join().unwrap_or_default();
+    let ended = ended?;
     Ok(Run {
-        status: ended?.status,
+        status: ended.status,
+        interrupted: ended.interrupted,
         seconds: began.elapsed().as_secs_f64(),
         stopped,
         saw_connections,
     })
 }
 
-/// Looks at the program until its end, and ends it if it takes longer than that. Says whether it
-/// was ended, and whether it had TCP connections.
-fn watch(pid: u32, ended: &Receiver<()>, limit: Option<Duration>) -> (bool, bool) {
+/// Looks at the program until its end, and ends it and all that it started if it takes longer than
+/// that. Says whether it was ended, and whether it had TCP connections.
+fn watch(ended: &Receiver<()>, limit: Option<Duration>) -> (bool, bool) {
     const LOOKS: Duration = Duration::from_millis(200);
     const PATIENCE: Duration = Duration::from_secs(3);
     let began = Instant::now();
     let (mut told, mut connections) = (None::<Instant>, false);
+    let tell = |signal| {
+        // Who has ended meanwhile needs no signal.
+        let all = descendants().into_iter();
+        for pid in all.filter_map(|pid| Pid::from_raw(pid as i32)) {
+            let _ = kill_process(pid, signal);
+        }
+    };
     while ended.recv_timeout(LOOKS) == Err(RecvTimeoutError::Timeout) {
-        connections = connections || descendants(pid).into_iter().any(has_connections);
+        connections = connections || descendants().into_iter().any(has_connections);
         let signal = match told {
             None if limit.is_some_and(|limit| began.elapsed() >= limit) => Signal::TERM,
             Some(since) if since.elapsed() >= PATIENCE => Signal::KILL,
             _ => continue,
         };
-        told = Some(Instant::now());
-        for pid in descendants(pid)
-            .into_iter()
-            .filter_map(|pid| Pid::from_raw(pid as i32))
-        {
-            // If it has ended meanwhile, this says so.
-            let _ = kill_process(pid, signal);
-        }
+        told = told.or_else(|| Some(Instant::now()));
+        tell(signal);
     }
+    // Its daemons, if it has become one itself, have the same time.
+    let Some(limit) = limit else {
+        return (false, connections);
+    };
+    while told.is_none() && began.elapsed() < limit && !descendants().is_empty() {
+        std::thread::sleep(LOOKS);
+        connections = connections || descendants().into_iter().any(has_connections);
+    }
+    if told.is_none() && !descendants().is_empty() {
+        told = Some(Instant::now());
+        tell(Signal::TERM);
+    }
+    while let Some(since) = told.filter(|_| !descendants().is_empty()) {
+        rnic_sys::child::reap_others(0);
+        if since.elapsed() >= PATIENCE {
+            tell(Signal::KILL);
+        }
+        std::thread::sleep(LOOKS / 10);
+    }
+    rnic_sys::child::reap_others(0);
     (told.is_some(), connections)
 }
 
-/// The process and those that it started, as far as they have not left it.
-fn descendants(pid: u32) -> Vec<u32> {
-    let mut all = vec![pid];
+/// The processes that this one has started, and theirs, as far as they have not left it. Those that
+/// have ended and that nobody has waited for are none.
+fn descendants() -> Vec<u32> {
+    let mut all = vec![std::process::id()];
     let mut at = 0;
     while let Some(parent) = all.get(at) {
         let threads = std::fs::read_dir(format!("/proc/{parent}/task"));
@@ -258,7 +319,18 @@ fn descendants(pid: u32) -> Vec<u32> {
         }
         at += 1;
     }
+    all.drain(..1);
+    all.retain(|pid| !has_ended(*pid));
     all
+}
+
+/// The state of a process is that of one that has ended (proc_pid_stat(5)).
+fn has_ended(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    matches!(state, None | Some('Z' | 'X'))
 }
 
 /// The process has established TCP connections.

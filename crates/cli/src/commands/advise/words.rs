@@ -9,13 +9,25 @@ use super::evidence::Evidence;
 use super::gain::{Gain, Leaving};
 use super::judge::{Advice, Judgement};
 use crate::platform::out::{WIDTH, paragraph};
-use crate::text::{gigabytes, micros, rate};
+use crate::text::{gigabytes, micros, printable, rate};
 
 /// An advice with its gains.
 pub struct Advised {
     pub advice: Advice,
     pub card: Option<Gain>,
     pub here: Option<Gain>,
+}
+
+impl Advised {
+    /// Of two changes the one that gains more comes first, on rnic where that was measured; those
+    /// that nobody put a number to stay as they are, behind.
+    pub fn order(&self, other: &Advised) -> std::cmp::Ordering {
+        let gain = |advised: &Advised| {
+            let gain = advised.here.or(advised.card);
+            gain.map_or(0.0, |gain| gain.factor)
+        };
+        gain(other).total_cmp(&gain(self))
+    }
 }
 
 /// All that there is to say.
@@ -74,7 +86,7 @@ pub fn text(opinion: &Opinion) -> String {
     } = opinion;
     let mut lines = vec![format!(
         "rnic advise: {}: {}",
-        evidence.program,
+        printable(&evidence.program),
         judgement.verdict.words()
     )];
     let mut row = |name: &str, words: &str| {
@@ -100,7 +112,8 @@ pub fn text(opinion: &Opinion) -> String {
     let (load, processors) = opinion.load;
     if load > processors as f64 {
         let words = format!(
-            "the load average is {load:.1} on {processors} processors, so figures of this machine are those of others, too"
+            "the load average is {load:.1} on {processors} processors, so figures of this machine \
+             are those of others, too"
         );
         row("note", &words);
     }

@@ -97,8 +97,11 @@ pub fn judge(evidence: &Evidence, trip_us: f64) -> Judgement {
     let calls: u64 = network(sockets)
         .iter()
         .fold(0, |sum, lane| sum.saturating_add(lane.calls()));
-    if calls == 0 {
+    if calls == 0 && sockets.stdio == 0 {
         return without_network(evidence);
+    }
+    if let Some(unseen) = unseen(sockets) {
+        return Judgement::new(Verdict::Unknown, &rules::THIN, unseen);
     }
     if sockets.datagrams.calls() > calls / 2 && calls >= FEW {
         return datagrams(sockets);
@@ -129,7 +132,8 @@ pub fn judge(evidence: &Evidence, trip_us: f64) -> Judgement {
             Verdict::NoGain,
             &rules::SHARE,
             format!(
-                "the network takes {} of the time ({counts}), so it could be {most:.2} times as fast at most",
+                "the network takes {} of the time ({counts}), so it could be {most:.2} times as fast \
+                 at most",
                 percent(share)
             ),
         );
@@ -166,20 +170,40 @@ pub fn judge(evidence: &Evidence, trip_us: f64) -> Judgement {
     judgement
 }
 
+/// What the recorder knows that it did not see.
+fn unseen(sockets: &Sockets) -> Option<String> {
+    let connections = sockets.asks.sockets.saturating_add(sockets.serves.sockets);
+    if sockets.stdio > 0 && sockets.stdio.saturating_mul(2) >= connections {
+        return Some(format!(
+            "stdio reads or writes {} (fdopen), by calls that the recorder does not see",
+            count(sockets.stdio, "socket")
+        ));
+    }
+    (sockets.uncounted > 0).then(|| {
+        format!(
+            "{} of {} that use sockets had no room in the trace",
+            sockets.uncounted,
+            count(sockets.processes, "process")
+        )
+    })
+}
+
 fn without_network(evidence: &Evidence) -> Judgement {
     let sockets = &evidence.sockets;
     if evidence.processes == 0 {
         return Judgement::new(
             Verdict::Unknown,
             &rules::THIN,
-            "the recorder came into no process: the program is linked statically, or it clears its environment",
+            "the recorder came into no process: the program is linked statically, or it clears its \
+             environment",
         );
     }
     if evidence.hidden_sockets {
         return Judgement::new(
             Verdict::Unknown,
             &rules::THIN,
-            "it has sockets and no call of the C library used them, so it makes system calls of its own, as Go and io_uring do",
+            "it has sockets and no call of the C library used them, so it makes system calls of its \
+             own, as Go and io_uring do",
         );
     }
     if sockets.unix.calls() > 0 {
@@ -283,7 +307,8 @@ fn turns(sockets: &Sockets, lane: &Lane, counts: &str, share: f64) -> Judgement 
     let (out, back) = turn_sizes(lane);
     let rpc = open >= MANY;
     let shape = format!(
-        "{} wait for their answer ({} on at most {}): {} there, {} back; the network takes {} of the time",
+        "{} wait for their answer ({} on at most {}): {} there, {} back; the network takes {} of \
+         the time",
         count(trips, "message"),
         rate(per_second),
         count(open, "open connection"),
@@ -328,8 +353,9 @@ fn parameters(sockets: &Sockets, lane: &Lane) -> Vec<Advice> {
     let sizes = &lane.sent.sizes;
     let small = sizes.up_to(255);
     let of_all = format!(
-        "{small} of {} have at most 255 B",
-        count(lane.sent.calls, "send")
+        "{small} of {} have at most 255 B, and 90 of 100 at most {} B",
+        count(lane.sent.calls, "send"),
+        sizes.quantile(0.9)
     );
     all.push(
         match small * 2 >= lane.sent.calls {

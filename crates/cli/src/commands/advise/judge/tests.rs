@@ -85,6 +85,25 @@ fn without_a_socket_there_is_nothing_to_gain() {
     assert_eq!(verdict(&evidence), (Verdict::NoGain, "host"));
 }
 
+/// Promise: what the recorder knows that it did not see is no ground for a verdict.
+#[test]
+fn what_was_not_seen_is_not_judged() {
+    let seen = asks(lockstep(10_000, 16, 11), 0.4);
+    let mut by_stdio = seen.clone();
+    by_stdio.sockets.stdio = 1;
+    assert_eq!(verdict(&by_stdio), (Verdict::Unknown, "thin"));
+    let why = judge(&by_stdio, TRIP).why;
+    assert!(why.contains("1 socket (fdopen)"), "{why}");
+    // One of many is no habit.
+    by_stdio.sockets.asks.sockets = 100;
+    assert_ne!(verdict(&by_stdio).0, Verdict::Unknown);
+    let mut crowd = seen;
+    (crowd.sockets.uncounted, crowd.sockets.processes) = (44, 300);
+    let why = judge(&crowd, TRIP).why;
+    assert_eq!(verdict(&crowd).0, Verdict::Unknown);
+    assert!(why.starts_with("44 of 300 processes"), "{why}");
+}
+
 #[test]
 fn a_thin_trace_proves_nothing() {
     // 20 trips of 50 us.

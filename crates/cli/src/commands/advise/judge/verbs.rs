@@ -54,6 +54,11 @@ fn shape(verbs: &Verbs) -> Shape {
 }
 
 impl Shape {
+    /// Each message waits for the one that answers it.
+    fn is_ping_pong(&self) -> bool {
+        self.one_at_a_time && self.both_ways
+    }
+
     fn setup(&self, verbs: &Verbs) -> Setup {
         let mut setup = match (self.one_at_a_time, self.operation) {
             (true, Operation::Send | Operation::Write) if self.both_ways => {
@@ -105,7 +110,8 @@ pub fn judge(verbs: &Verbs, seconds: f64) -> Judgement {
     let requests = &verbs.requests;
     let served = verbs.served_sends.saturating_add(verbs.served_others);
     let counts = format!(
-        "{} posted ({} SEND, {} WRITE, {} READ, {} atomic) and {} taken from the peer, {} on average, in {seconds:.2} s",
+        "{} posted ({} SEND, {} WRITE, {} READ, {} atomic) and {} taken from the peer, {} on \
+         average, in {seconds:.2} s",
         count(requests.count(), "request"),
         requests.send.count(),
         requests.write.count(),
@@ -122,6 +128,7 @@ pub fn judge(verbs: &Verbs, seconds: f64) -> Judgement {
     let sends = requests.send.count().saturating_add(verbs.served_sends);
     let part = sends as f64 / messages.max(1) as f64;
     let (verdict, rule) = match part {
+        0.9.. if shape(verbs).is_ping_pong() => (Verdict::TwoSided, &rules::ANSWERS),
         0.9.. => (Verdict::TwoSided, &rules::STREAM),
         // Some SENDs say what the WRITEs and READs are about.
         0.2..0.9 => (Verdict::Rpc, &rules::LOCKSTEP),
