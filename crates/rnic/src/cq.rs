@@ -299,6 +299,10 @@ impl CompletionQueue {
         &self.inner.raw
     }
 
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        Ok(self.inner.raw.check_alive("ibv_poll_cq")?)
+    }
+
     /// Completions it holds.
     pub fn capacity(&self) -> u32 {
         self.inner.raw.capacity()

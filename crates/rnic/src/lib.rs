@@ -75,6 +75,7 @@
 //! crate's `Cargo.toml` lists the whole surface.
 #![deny(unsafe_code)]
 
+pub mod aio;
 mod batch;
 mod capabilities;
 pub mod cm;
