@@ -9,6 +9,8 @@ mod devices;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
 mod fork;
+mod futures;
+mod futures_connect;
 mod libibverbs;
 mod lists;
 mod loopback;

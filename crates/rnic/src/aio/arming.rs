@@ -125,7 +125,11 @@ mod tests {
                 }
                 2 => {
                     next.reports = true;
-                    next.future = if without == Without::LookAfterArming { 4 } else { 3 };
+                    next.future = if without == Without::LookAfterArming {
+                        4
+                    } else {
+                        3
+                    };
                 }
                 3 if !next.take() => next.future = 4,
                 3 => {}

@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use rustix_futex_sync::Mutex;
+use rustix_futex_sync::{Mutex, OnceLock as Once};
 
 use super::arming::Arming;
 use super::lane::{Lane, News};
-use super::reactor::{Descriptor, Reactor, Source, Watch, Watched};
+use super::manager::Manager;
+use super::reactor::{self, Descriptor, Reactor, Watched, Watching};
 use crate::completion::Completion;
+use crate::context;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
 
@@ -49,8 +51,9 @@ pub(super) struct Core {
     /// The device failed: what it said.
     broken: OnceLock<Broken>,
     reactor: Arc<dyn Reactor>,
-    watch: Mutex<Option<Watch>>,
-    is_watched: OnceLock<()>,
+    watching: Watching,
+    is_watched: AtomicBool,
+    manager: Once<Arc<Manager>>,
 }
 
 #[derive(Default)]
@@ -110,8 +113,9 @@ impl Core {
             began: Instant::now(),
             broken: OnceLock::new(),
             reactor,
-            watch: Mutex::default(),
-            is_watched: OnceLock::new(),
+            watching: Watching::default(),
+            is_watched: AtomicBool::new(false),
+            manager: Once::new(),
         })
     }
 
@@ -121,6 +125,13 @@ impl Core {
 
     pub(super) fn reactor(&self) -> &Arc<dyn Reactor> {
         &self.reactor
+    }
+
+    /// The connection manager's events for its queue pairs; made at first use.
+    pub(super) fn manager(&self, context: &context::Context) -> Result<Arc<Manager>> {
+        self.check_alive()?;
+        let manager = self.manager.get_or_try_init(|| Manager::new(context, self));
+        manager.cloned()
     }
 
     /// Whether its locks may be taken: in a forked child, whoever has one may not exist.
@@ -240,18 +251,16 @@ impl Core {
         error
     }
 
+    /// Has the channel watched, once.
     fn watch(self: &Arc<Self>) -> Result<()> {
-        if self.is_watched.get().is_some() {
+        let seen = Ordering::Relaxed;
+        if self.is_watched.load(seen) || self.is_watched.swap(true, seen) {
             return Ok(());
         }
-        let mut watch = self.watch.lock();
-        if watch.is_none() {
-            let channel = Descriptor::Completions(self.cq.channel().clone());
-            let this: Weak<Core> = Arc::downgrade(self);
-            *watch = Some(watch_by(&*self.reactor, channel, this)?);
-        }
-        let _ = self.is_watched.set(());
-        Ok(())
+        let channel = Descriptor::Completions(self.cq.channel().clone());
+        let watched = reactor::watch(&*self.reactor, channel, self);
+        // Others may sleep already, and trust in it.
+        watched.map_err(|error| self.fail(error))
     }
 
     /// A request that nobody waits for, but which has to be seen to its end, is in flight.
@@ -266,24 +275,6 @@ impl Core {
     fn now(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
-}
-
-/// Has a descriptor watched.
-///
-/// # Errors
-/// What the reactor says.
-pub(super) fn watch_by(
-    reactor: &dyn Reactor,
-    fd: Descriptor,
-    whose: Weak<dyn Watched>,
-) -> Result<Watch> {
-    reactor
-        .watch(Source::new(fd, whose))
-        .map_err(|source| Error::Verb {
-            verb: "ibv_get_cq_event",
-            reason: "the reactor cannot watch the channel".to_owned(),
-            source,
-        })
 }
 
 impl Watched for Core {
@@ -305,9 +296,8 @@ impl Watched for Core {
         }
     }
 
-    fn watched_by(&self, watch: Watch) {
-        // The one before ends when the lock is let go.
-        let _before = self.watch.lock().replace(watch);
+    fn watching(&self) -> &Watching {
+        &self.watching
     }
 }
 

@@ -1,18 +1,27 @@
 //! Futures: `send().await`, `recv().await` and the like, on any runtime.
 mod arming;
+mod connect;
 mod core;
 mod datagram;
+mod events;
 mod lane;
+mod manager;
 mod pipeline;
 mod pool;
 mod qp;
 mod reactor;
 mod receive;
 mod request;
+#[cfg(feature = "tokio")]
+mod tokio;
 mod words;
 
 pub use self::core::block_on;
+#[cfg(feature = "tokio")]
+pub use self::tokio::Tokio;
+pub use connect::{Accept, Connect, ConnectRequest, Connection, Disconnected, Listener};
 pub use datagram::DatagramQueuePair;
+pub use events::DeviceEvents;
 pub use pipeline::{Flush, Pipeline, Push};
 pub use pool::{Pool, Take};
 pub use qp::{

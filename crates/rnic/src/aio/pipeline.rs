@@ -75,10 +75,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// As [`Pipeline::push`].
-    pub fn push_blocking(
-        &mut self,
-        request: SendRequest,
-    ) -> std::result::Result<(), RequestError> {
+    pub fn push_blocking(&mut self, request: SendRequest) -> std::result::Result<(), RequestError> {
         block_on(self.push(request))
     }
 

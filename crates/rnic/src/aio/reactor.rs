@@ -13,6 +13,7 @@ use rustix_futex_sync::Mutex;
 use crate::cm::CmChannel;
 use crate::context::Context;
 use crate::cq::CompletionChannel;
+use crate::error::{Error, Result};
 use crate::raw::per_process::PerProcess;
 
 /// Waits until descriptors are readable, and tells.
@@ -83,11 +84,65 @@ impl AsFd for Descriptor {
 }
 
 /// Whose descriptor is watched.
-pub(super) trait Watched: Send + Sync {
+pub(super) trait Watched: Send + Sync + 'static {
     /// Takes what there is; false: nothing more will come.
     fn on_readable(&self) -> bool;
-    /// Keeps the watch, which ends the one before.
-    fn watched_by(&self, watch: Watch);
+    /// Its watch.
+    fn watching(&self) -> &Watching;
+}
+
+/// The one watch of a descriptor that counts. Another one, which comes late or is replaced, ends.
+#[derive(Default)]
+pub(super) struct Watching {
+    current: Mutex<(u64, Option<Watch>)>,
+}
+
+impl Watching {
+    fn begin(&self) -> u64 {
+        let mut current = self.current.lock();
+        current.0 += 1;
+        current.0
+    }
+
+    fn is_current(&self, number: u64) -> bool {
+        self.current.lock().0 == number
+    }
+
+    fn keep(&self, number: u64, watch: Watch) {
+        let mut current = self.current.lock();
+        let old = match current.0 == number {
+            true => current.1.replace(watch),
+            false => Some(watch),
+        };
+        drop(current);
+        drop(old);
+    }
+}
+
+/// Has a descriptor watched.
+///
+/// # Errors
+/// What the reactor says.
+pub(super) fn watch<W: Watched>(
+    reactor: &dyn Reactor,
+    fd: Descriptor,
+    whose: &Arc<W>,
+) -> Result<()> {
+    let number = whose.watching().begin();
+    let its: Weak<W> = Arc::downgrade(whose);
+    let watch = reactor
+        .watch(Source {
+            fd: Some(fd),
+            whose: its,
+            number,
+        })
+        .map_err(|source| Error::Verb {
+            verb: "ibv_get_cq_event",
+            reason: "the reactor cannot watch the channel".to_owned(),
+            source,
+        })?;
+    whose.watching().keep(number, watch);
+    Ok(())
 }
 
 /// What a [`Reactor`] watches: a descriptor, and what is to be done when it is readable.
@@ -97,6 +152,7 @@ pub(super) trait Watched: Send + Sync {
 pub struct Source {
     fd: Option<Descriptor>,
     whose: Weak<dyn Watched>,
+    number: u64,
 }
 
 impl std::fmt::Debug for Source {
@@ -108,13 +164,6 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    pub(super) fn new(fd: Descriptor, whose: Weak<dyn Watched>) -> Source {
-        Source {
-            fd: Some(fd),
-            whose,
-        }
-    }
-
     /// The descriptor is readable: takes all that it has, so that it is not readable any more, and
     /// wakes those that waited. Never waits. False: it need not be watched any longer.
     pub fn readable(&self) -> bool {
@@ -151,12 +200,17 @@ impl Drop for Source {
             return;
         };
         // In a forked child, or of a device that is gone, there is nothing to be told.
-        if !whose.on_readable() {
+        if !whose.on_readable() || !whose.watching().is_current(self.number) {
             return;
         }
-        let again = Source::new(fd, Arc::downgrade(&whose));
+        let number = whose.watching().begin();
+        let again = Source {
+            fd: Some(fd),
+            whose: Arc::downgrade(&whose),
+            number,
+        };
         if let Ok(watch) = Shared.watch(again) {
-            whose.watched_by(watch);
+            whose.watching().keep(number, watch);
         }
     }
 }
