@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_core::Stream;
-use rnic::aio::{self, CompletionQueue, DeviceEvents, Listener};
+use rnic::aio::{CompletionQueue, DeviceEvents, Listener};
 use rnic::{AsyncEvent, CmConnector, CmError, Context, Error, Rc, SendRequest};
 
 use crate::futures::{on_tokio, pair_on, queue};
@@ -164,5 +164,4 @@ fn events_of_the_device_are_a_stream() {
         let event = next(&mut events).await.expect("no end").expect("an event");
         assert!(matches!(event, AsyncEvent::Qp { .. }), "{event:?}");
     });
-    let _ = aio::block_on(async {});
 }

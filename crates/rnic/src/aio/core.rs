@@ -216,6 +216,18 @@ impl Core {
         done.map(drop).map_err(|error| self.fail(error))
     }
 
+    /// Hands out all that is there.
+    pub(super) fn look_at_all(&self) {
+        let mut news = News::default();
+        let mut turn = self.turn.lock();
+        let done = self.take_all(&mut turn, &mut news);
+        drop(turn);
+        news.tell();
+        if let Err(error) = done {
+            let _ = self.fail(error);
+        }
+    }
+
     /// A future has left its waker: from now on completions are told.
     fn arm(self: &Arc<Self>) -> Result<()> {
         self.watch()?;

@@ -77,7 +77,10 @@ struct OutcomesState {
     open: usize,
     /// Those posted behind the last signaled one.
     since: usize,
+    /// Told when all are done.
     waker: Option<Waker>,
+    /// Told when the next one is.
+    next: Option<Waker>,
 }
 
 impl Outcomes {
@@ -94,6 +97,13 @@ impl Outcomes {
 
     pub(super) fn failed(&self) -> Option<CompletionError> {
         self.state.lock().failed
+    }
+
+    /// Wakes this when the next one is done.
+    pub(super) fn tell_next(&self, waker: Option<&Waker>) {
+        if let Some(waker) = waker {
+            self.state.lock().next = Some(waker.clone());
+        }
     }
 
     pub(super) fn take_buffers(&self) -> Vec<Buffer> {
@@ -120,6 +130,7 @@ impl Outcomes {
         state.open -= 1;
         worse(&mut state.failed, error);
         state.buffers.extend(buffers);
+        news.wakers.extend(state.next.take());
         if state.open == 0 {
             news.wakers.extend(state.waker.take());
         }
@@ -293,13 +304,19 @@ impl Lane {
                 Posting::Posted(key)
             }
             Err(mut refused) => {
-                state.remove(key);
+                // What it holds goes when the lock is let go.
+                let slot = state.remove(key);
                 refused.request.id = id;
-                if refused.error.is_queue_full() && state.posted > state.retired {
+                let full = refused.error.is_queue_full() && state.posted > state.retired;
+                if full {
                     state.wait_for_room(waiter);
-                    return Posting::Full(*refused.request);
                 }
-                Posting::Refused(refused)
+                drop(state);
+                drop(slot);
+                match full {
+                    true => Posting::Full(*refused.request),
+                    false => Posting::Refused(refused),
+                }
             }
         }
     }
@@ -421,7 +438,9 @@ impl Lane {
             match &mut entry.slot {
                 Slot::Waiting(waker) => news.wakers.extend(waker.take()),
                 Slot::Signaled(outcomes) | Slot::Unsignaled(outcomes) => {
-                    news.wakers.extend(outcomes.state.lock().waker.take());
+                    let mut state = outcomes.state.lock();
+                    news.wakers.extend(state.waker.take());
+                    news.wakers.extend(state.next.take());
                 }
                 _ => {}
             }

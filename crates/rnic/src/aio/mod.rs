@@ -12,6 +12,7 @@ mod qp;
 mod reactor;
 mod receive;
 mod request;
+mod stream;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod words;
@@ -30,3 +31,6 @@ pub use qp::{
 pub use reactor::{Reactor, Shared, Source, Watch};
 pub use receive::{Message, Messages, Receive};
 pub use request::{Atomic, Request, RequestError};
+pub use stream::{
+    ByteReader, ByteStream, ByteStreamBuilder, ByteWriter, Chunk, PreparedByteStream,
+};

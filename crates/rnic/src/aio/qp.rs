@@ -370,8 +370,9 @@ impl Shared {
         posted
     }
 
-    /// The connection is over: those who wait for messages are told.
+    /// The connection is over: those who wait for messages are told, behind what has come.
     pub(super) fn close(&self) {
+        self.core.look_at_all();
         let mut news = News::default();
         self.lane.close(&mut news);
         news.tell();
@@ -557,6 +558,11 @@ impl<T: Connected> QueuePair<T> {
     /// Queue pair number.
     pub fn qpn(&self) -> u32 {
         self.shared.lane().qpn()
+    }
+
+    /// Names this queue pair in events of the device; unique in the process.
+    pub fn event_cookie(&self) -> u64 {
+        self.shared.qp().cookie()
     }
 
     /// The other end.

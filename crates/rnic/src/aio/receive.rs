@@ -32,6 +32,13 @@ impl std::fmt::Debug for Message {
 }
 
 impl Message {
+    pub(super) fn new(shared: &Arc<Shared>, completion: Completion) -> Message {
+        Message {
+            shared: shared.clone(),
+            completion: Some(completion),
+        }
+    }
+
     /// What came: opcode, length, and of a datagram who sent it.
     pub fn completion(&self) -> &Completion {
         match &self.completion {
@@ -128,10 +135,7 @@ impl Receive {
             shared.lane().leave_readers(ticket);
         }
         Poll::Ready(match arrival? {
-            Arrival::Message(completion) => Ok(Message {
-                shared: shared.clone(),
-                completion: Some(completion),
-            }),
+            Arrival::Message(completion) => Ok(Message::new(shared, completion)),
             Arrival::Failed(error) => Err(error.into()),
             Arrival::NoReceives => Err(Error::InvalidArgument(
                 "no receive is posted, so no message can come: QueuePairBuilder::receives, or post_recv"
