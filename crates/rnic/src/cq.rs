@@ -333,6 +333,25 @@ impl CompletionQueue {
         Ok(max)
     }
 
+    /// Takes what one look at the device gives, and never looks twice: a look in vain takes time that
+    /// whoever waits for the first completion need not lose.
+    pub(crate) fn poll_once_into(&self, into: &mut Vec<Completion>) -> Result<usize> {
+        self.check_alive()?;
+        let mut state = self.inner.state.lock();
+        let Some(first) = state.next(&self.inner.raw)? else {
+            return Ok(0);
+        };
+        into.push(first);
+        let of_system = self.inner.raw.is_system();
+        let count = state.taken.len();
+        for _ in 0..count {
+            if let Some(entry) = state.taken.pop_front() {
+                into.push(state.finish(entry, of_system));
+            }
+        }
+        Ok(1 + count)
+    }
+
     /// Everything that has completed by now, oldest first. In a forked child nothing: see
     /// [`CompletionQueue::poll_one`].
     pub fn drain(&self) -> impl Iterator<Item = Completion> + '_ {

@@ -21,8 +21,6 @@ use crate::context;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
 
-/// Completions taken at once.
-const BATCH: usize = 16;
 /// Looks in one poll of a future that spins: about a microsecond.
 const LOOKS: usize = 16;
 /// Futures of a queue that spin at the same time.
@@ -177,7 +175,7 @@ impl Core {
 
     /// Takes what is there, once, and hands it out; how many.
     fn take(&self, turn: &mut Turn, news: &mut News) -> Result<usize> {
-        let count = self.cq.poll_into(&mut turn.found, BATCH)?;
+        let count = self.cq.poll_once_into(&mut turn.found)?;
         if count > 0 {
             let lanes = self.lanes.lock();
             for completion in turn.found.drain(..) {
@@ -192,7 +190,7 @@ impl Core {
     }
 
     fn take_all(&self, turn: &mut Turn, news: &mut News) -> Result<()> {
-        while self.take(turn, news)? == BATCH {}
+        while self.take(turn, news)? > 0 {}
         Ok(())
     }
 
