@@ -12,6 +12,7 @@ mod fork;
 mod futures;
 mod futures_connect;
 mod futures_dropped;
+mod futures_fork;
 mod futures_stream;
 mod futures_tokio;
 mod libibverbs;

@@ -103,16 +103,18 @@ impl Stream for DeviceEvents {
     type Item = Result<AsyncEvent>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // In a forked child it fails before a lock is waited for.
-        let direct = self.inner.context.try_async_event();
-        if let Err(error) = &direct
-            && error.errno() == Some(libc::ENODEV)
-        {
-            return Poll::Ready(Some(direct.and_then(|_| Err(Error::NoGid))));
-        }
+        let direct = match self.inner.context.try_async_event() {
+            // In a forked child, where the lock may be held for ever.
+            Err(error) if error.errno() == Some(libc::ENODEV) => {
+                return Poll::Ready(Some(Err(error)));
+            }
+            direct => direct,
+        };
         let mut state = self.inner.state.lock();
-        if let Ok(Some(event)) = direct {
-            state.events.push_back(event);
+        match direct {
+            Ok(event) => state.events.extend(event),
+            Err(error) if !state.over => state.failed = Some(error),
+            Err(_) => {}
         }
         if let Some(event) = state.events.pop_front() {
             return Poll::Ready(Some(Ok(event)));
