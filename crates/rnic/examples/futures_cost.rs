@@ -1,11 +1,11 @@
-//! What futures cost beside calls that block: round trips of a small message between two threads, by
-//! each of both in turns, and their medians.
+//! What futures cost beside calls that block: round trips of a small message between two threads,
+//! by each of both in turns, and their medians.
 //!
 //! ```text
 //! cargo run --release --example futures_cost [ROUNDS] [TRIPS]
 //! ```
-//! Each round does as many trips by each manner, one manner behind the other, so that what disturbs the
-//! machine disturbs all. Client and server are of the same manner.
+//! Each round does as many trips by each manner, one manner behind the other, so that what disturbs
+//! the machine disturbs all. Client and server are of the same manner.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -69,8 +69,8 @@ fn futures_pair(context: &Context) -> Outcome<[Futures; 2]> {
     Ok([Futures { qp: left }, Futures { qp: right }])
 }
 
-/// The client begins, the server answers. Each sends a message, and waits for the send and for the next
-/// message, in whichever order they come.
+/// The client begins, the server answers. Each sends a message, and waits for the send and for the
+/// next message, in whichever order they come.
 fn blocking(side: &Blocking, begins: bool, trips: usize) -> Outcome<()> {
     let mut buffer = Some(side.pd.buffer(SIZE)?);
     let (mut to_send, mut sent, mut received) = (usize::from(begins), 0, 0);

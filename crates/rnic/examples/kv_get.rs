@@ -4,7 +4,6 @@ use rnic::aio::{self, CompletionQueue, Listener};
 use rnic::{CmConnector, Context, Rc, RemoteMemory};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
-
 const SLOTS: usize = 256;
 /// Bytes of a slot: "KEY=VALUE", and zeros.
 const SLOT: usize = 256;
@@ -43,11 +42,9 @@ async fn get(cq: CompletionQueue, addr: &str, keys: &[String]) -> Outcome {
         let at = table.slice(slot_of(key) as u64, SLOT as u64)?;
         let slot = connection.read(pd.buffer(SLOT)?, at).await?;
         let text = String::from_utf8_lossy(slot.data());
-        let value = text
-            .trim_end_matches('\0')
-            .split_once('=')
-            .filter(|(its, _)| its == key);
-        println!("{key}: {}", value.map_or("no such key", |(_, value)| value));
+        let text = text.trim_end_matches('\0');
+        let value = text.strip_prefix(key).and_then(|v| v.strip_prefix('='));
+        println!("{key}: {}", value.unwrap_or("no such key"));
     }
     Ok(())
 }

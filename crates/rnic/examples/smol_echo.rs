@@ -1,5 +1,5 @@
-//! The same as `tokio_echo` on smol, by messages in place of bytes: each is echoed from where it landed,
-//! without a copy. smol's own reactor waits for the device.
+//! The same as `tokio_echo` on smol, by messages in place of bytes: each is echoed from where it
+//! landed, without a copy. smol's own reactor waits for the device.
 //!
 //! ```text
 //! cargo run --example smol_echo -- server ADDRESS:PORT [CLIENTS]

@@ -115,8 +115,8 @@ fn refused_and_given_up() {
     });
 }
 
-/// A receive that waits learns of a peer that went away, although none is posted that could be flushed
-/// first.
+/// A receive that waits learns of a peer that went away, although none is posted that could be
+/// flushed first.
 #[test]
 fn the_end_of_a_connection_ends_recv() {
     if !crate::device().connection_manager {

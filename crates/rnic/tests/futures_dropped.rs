@@ -1,5 +1,5 @@
-//! Futures that are dropped at any moment: what the device uses stays, what was sent arrives, and nobody
-//! is forgotten.
+//! Futures that are dropped at any moment: what the device uses stays, what was sent arrives, and
+//! nobody is forgotten.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -38,9 +38,9 @@ fn begin(qp: &QueuePair<Rc>, buffer: Buffer, to: RemoteMemory, kind: u32) -> Any
     }
 }
 
-/// Each future is polled a few times and dropped, or awaited, as chance has it; its waker may be another
-/// one each time. Meanwhile a task receives. In the end every request was carried out or never posted,
-/// and the buffers are in the pool, or were given back.
+/// Each future is polled a few times and dropped, or awaited, as chance has it; its waker may be
+/// another one each time. Meanwhile a task receives. In the end every request was carried out or
+/// never posted, and the buffers are in the pool, or were given back.
 #[test]
 fn futures_dropped_at_random() {
     let count = count();

@@ -1,5 +1,5 @@
-//! In a forked child, futures of the parent fail at once and may be dropped, whatever the parent's threads
-//! were about; the parent's go on.
+//! In a forked child, futures of the parent fail at once and may be dropped, whatever the parent's
+//! threads were about; the parent's go on.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

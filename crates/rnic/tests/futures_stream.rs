@@ -1,4 +1,5 @@
-//! Byte streams: every byte arrives once and in order, whatever the sizes; ends and errors are told.
+//! Byte streams: every byte arrives once and in order, whatever the sizes; ends and errors are
+//! told.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -39,7 +40,8 @@ async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
     smol::future::zip(a, b).await
 }
 
-/// Pieces of odd lengths, buffers of unequal numbers and sizes, one task that writes and one that reads.
+/// Pieces of odd lengths, buffers of unequal numbers and sizes, one task that writes and one that
+/// reads.
 #[test]
 fn bytes_arrive_once_and_in_order() {
     let cq = queue();

@@ -1,7 +1,7 @@
 //! When a completion queue is armed, so that no wake-up is lost.
 //!
-//! A queue that is armed reports its next completion on its channel, once (`ibv_req_notify_cq`). Who
-//! arms it takes all completions afterwards, since those that came before are not reported.
+//! A queue that is armed reports its next completion on its channel, once (`ibv_req_notify_cq`).
+//! Who arms it takes all completions afterwards, since those that came before are not reported.
 
 /// Whether the next completion will be reported. It changes only under the lock of whoever takes
 /// completions.

@@ -15,8 +15,8 @@ use crate::cm::{CmConnection, CmConnector, CmListener, CmPending, CmRequest};
 use crate::error::{Error, Result};
 use crate::qp::{Connected, PreparedQueuePair as Prepared, Rc};
 
-/// Waits for requests on a port of the connection manager: see [`CmListener`]. It is a stream of them,
-/// too.
+/// Waits for requests on a port of the connection manager: see [`CmListener`]. It is a stream of
+/// them, too.
 ///
 /// ```
 /// # fn main() -> rnic::Result<()> {
@@ -166,8 +166,8 @@ impl<T: Connected> ConnectRequest<T> {
         self.request.private_data()
     }
 
-    /// Accepts it with this queue pair, whose receives should have been posted: the peer may send at
-    /// once. Dropping the future gives up.
+    /// Accepts it with this queue pair, whose receives should have been posted: the peer may send
+    /// at once. Dropping the future gives up.
     ///
     /// # Errors
     /// As [`CmRequest::accept`].
@@ -292,8 +292,8 @@ impl<T: Connected> Future for Connect<T> {
 /// A connection that the connection managers of both sides keep: a [`QueuePair`], to which it
 /// dereferences, and the knowledge of its end, which ends [`QueuePair::recv`], too.
 ///
-/// Dropping it disconnects: the queue pair goes to ERR, and the peer is told. Clones of the queue pair
-/// and futures live on, and end with what was flushed.
+/// Dropping it disconnects: the queue pair goes to ERR, and the peer is told. Clones of the queue
+/// pair and futures live on, and end with what was flushed.
 pub struct Connection<T: Connected = Rc> {
     connection: CmConnection<T>,
     qp: QueuePair<T>,

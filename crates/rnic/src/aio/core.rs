@@ -22,7 +22,7 @@ use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
 
 /// Looks in one poll of a future that spins: about a microsecond.
-const LOOKS: usize = 16;
+const LOOKS: usize = 400;
 /// Futures of a queue that spin at the same time.
 const SPINNERS: usize = 4;
 
@@ -354,8 +354,8 @@ enum Phase {
 }
 
 impl Wait {
-    /// Asks `check` for the answer. It is given a waker when the future is about to sleep, and has to
-    /// leave it where the answer will come from.
+    /// Asks `check` for the answer. It is given a waker when the future is about to sleep, and has
+    /// to leave it where the answer will come from.
     ///
     /// # Errors
     /// The device fails.

@@ -13,8 +13,8 @@ use crate::nic::{Counters, QpState};
 use crate::post::{RecvError, SendRequest};
 use crate::raw::memory::Buffer;
 
-/// A UD queue pair whose requests are futures: one talks with any number of peers, and with multicast
-/// groups. Cheap to clone.
+/// A UD queue pair whose requests are futures: one talks with any number of peers, and with
+/// multicast groups. Cheap to clone.
 ///
 /// ```
 /// # fn main() -> rnic::Result<()> {
@@ -53,8 +53,8 @@ impl DatagramQueuePair {
         DatagramQueuePair { qp, shared }
     }
 
-    /// Posts any SEND to `to`, of at most the port's MTU, and gives its completion when it has left. It
-    /// waits while the send queue is full.
+    /// Posts any SEND to `to`, of at most the port's MTU, and gives its completion when it has
+    /// left. It waits while the send queue is full.
     pub fn request(&self, request: SendRequest, to: &Destination) -> Request {
         Request::new(&self.shared, to.address(request))
     }
@@ -69,8 +69,8 @@ impl DatagramQueuePair {
         self.request(SendRequest::send_inline(bytes), to)
     }
 
-    /// The next datagram, when there is one. Its bytes are those behind the network header; who sent it
-    /// is told by [`Completion::source`](crate::Completion::source).
+    /// The next datagram, when there is one. Its bytes are those behind the network header; who
+    /// sent it is told by [`Completion::source`](crate::Completion::source).
     ///
     /// # Errors
     /// As [`QueuePair::recv`](super::QueuePair::recv). A send that fails does not end receiving.
@@ -83,8 +83,8 @@ impl DatagramQueuePair {
         Messages::new(&self.shared)
     }
 
-    /// Posts a receive, which needs [`HEADER_LEN`](crate::HEADER_LEN) bytes more than the datagram. When
-    /// its message is dropped, it is posted again.
+    /// Posts a receive, which needs [`HEADER_LEN`](crate::HEADER_LEN) bytes more than the datagram.
+    /// When its message is dropped, it is posted again.
     ///
     /// # Errors
     /// The queue is full, or the device refuses. The buffer comes back.

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::nic::AsyncEvent;
 
 /// The asynchronous events of an open device (`ibv_get_async_event`), as a stream; see
-/// [`Context::try_async_event`](crate::Context::try_async_event). Each event is given out once: of several
-/// streams of one [`Context`](crate::Context) and its clones, one gets it.
+/// [`Context::try_async_event`](crate::Context::try_async_event). Each event is given out once: of
+/// several streams of one [`Context`](crate::Context) and its clones, one gets it.
 ///
 /// The stream ends when the device is gone, with the error that says so.
 #[derive(Debug)]

@@ -19,40 +19,43 @@
 //! # }
 //! ```
 //!
-//! * **Requests** ([`QueuePair::send`], `read`, `write`, `compare_swap`, ...) own their buffers and give
-//!   them back with the completion. A full send queue is waited for. Many requests with few completions
-//!   go through a [`Pipeline`].
-//! * **Messages** ([`QueuePair::recv`]) land in receives that are posted beforehand, and again when the
-//!   [`Message`] is dropped.
-//! * **Connections** are made by [`PreparedQueuePair::connect`] and a [`Listener`]; [`DeviceEvents`] are a
-//!   stream. [`ByteStream`] has `AsyncRead` and `AsyncWrite`. [`DatagramQueuePair`] is for datagrams.
+//! * **Requests** ([`QueuePair::send`], `read`, `write`, `compare_swap`, ...) own their buffers and
+//!   give them back with the completion. A full send queue is waited for. Many requests with few
+//!   completions go through a [`Pipeline`].
+//! * **Messages** ([`QueuePair::recv`]) land in receives that are posted beforehand, and again when
+//!   the [`Message`] is dropped.
+//! * **Connections** are made by [`PreparedQueuePair::connect`] and a [`Listener`];
+//!   [`DeviceEvents`] are a stream. [`ByteStream`] has `AsyncRead` and `AsyncWrite`.
+//!   [`DatagramQueuePair`] is for datagrams.
 //!
 //! # Cancelling
-//! Every future may be dropped at any time: by `select!`, by a time-out, or with its runtime. A request
-//! that is not posted never will be. One that is goes on, and the device keeps its buffers until it is
-//! done; then they are freed, or put into a [`Pool`]. A message goes to whoever asks next. Nothing is ever
-//! freed while the device may use it, since buffers are held by the queue pair and not by the future.
+//! Every future may be dropped at any time: by `select!`, by a time-out, or with its runtime. A
+//! request that is not posted never will be. One that is goes on, and the device keeps its buffers
+//! until it is done; then they are freed, or put into a [`Pool`]. A message goes to whoever asks
+//! next. Nothing is ever freed while the device may use it, since buffers are held by the queue
+//! pair and not by the future.
 //!
 //! # Runtimes
-//! Futures use wakers alone, so that any executor runs them: tokio, smol, or [`block_on`]. Who waits for the
-//! device's descriptors is a [`Reactor`]: a thread that all runtimes share, [`Tokio`] with the feature
-//! `tokio`, or one's own in ten lines. It also hands completions out: a task that is not polled holds up
-//! no other. A reactor whose runtime ends is replaced by the shared one.
+//! Futures use wakers alone, so that any executor runs them: tokio, smol, or [`block_on`]. Who
+//! waits for the device's descriptors is a [`Reactor`]: a thread that all runtimes share, [`Tokio`]
+//! with the feature `tokio`, or one's own in ten lines. It also hands completions out: a task that
+//! is not polled holds up no other. A reactor whose runtime ends is replaced by the shared one.
 //!
 //! A future first looks for its completion for 50 us, in turns with other tasks, and then sleeps
-//! ([`CompletionQueueBuilder::spin`]). `examples/futures_cost.rs` measures both against calls that block.
+//! ([`CompletionQueueBuilder::spin`]). `examples/futures_cost.rs` measures both against calls that
+//! block.
 //!
 //! # Beside calls that block
-//! A completion queue is either for futures or for calls that block, by its type. Queue pairs of both kinds
-//! connect with each other, share protection domains and regions, and may be used in one program. A thread
-//! without a runtime uses [`block_on`]. In a forked child, futures of the parent's queue pairs give ENODEV
-//! and may be dropped.
+//! A completion queue is either for futures or for calls that block, by its type. Queue pairs of
+//! both kinds connect with each other, share protection domains and regions, and may be used in one
+//! program. A thread without a runtime uses [`block_on`]. In a forked child, futures of the
+//! parent's queue pairs give ENODEV and may be dropped.
 //!
 //! # Errors
-//! A request that fails gives its own error. The queue pair is in ERR then: what is behind the request is
-//! flushed, so that every future ends, and [`QueuePair::recv`] tells the cause behind the last message. A
-//! device that fails ends all of them. A peer that is gone is told by the connection manager
-//! ([`Connection`]); without one, the next request tells.
+//! A request that fails gives its own error. The queue pair is in ERR then: what is behind the
+//! request is flushed, so that every future ends, and [`QueuePair::recv`] tells the cause behind
+//! the last message. A device that fails ends all of them. A peer that is gone is told by the
+//! connection manager ([`Connection`]); without one, the next request tells.
 //!
 //! [`Tokio`]: Reactor
 

@@ -15,8 +15,8 @@ use crate::post::SendRequest;
 use crate::raw::memory::Buffer;
 
 /// Requests of which only every so-many-th makes a completion, which vouches for those before it. A
-/// full send queue is waited for, by [`Pipeline::push`] in a task or by [`Pipeline::push_blocking`] in
-/// a thread.
+/// full send queue is waited for, by [`Pipeline::push`] in a task or by [`Pipeline::push_blocking`]
+/// in a thread.
 ///
 /// ```
 /// # use rnic::{Buffer, RemoteMemory, SendRequest, aio::QueuePair};
@@ -60,8 +60,8 @@ impl Pipeline {
     /// Posts a request when the send queue has room. Whether it is signaled is decided here.
     ///
     /// # Errors
-    /// One of the requests before has failed, which is said once more by [`Pipeline::flush`], or this
-    /// one is refused. It is not posted, and its buffers come back.
+    /// One of the requests before has failed, which is said once more by [`Pipeline::flush`], or
+    /// this one is refused. It is not posted, and its buffers come back.
     pub fn push(&mut self, request: SendRequest) -> Push<'_> {
         Push {
             pipeline: self,

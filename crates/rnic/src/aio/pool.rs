@@ -15,8 +15,9 @@ use crate::raw::memory::Buffer;
 
 /// Buffers of one length, in one registration, which are used again. Cheap to clone.
 ///
-/// A queue pair that was built with a pool ([`QueuePairBuilder::pool`](super::QueuePairBuilder::pool))
-/// gives it the buffers of requests whose futures were dropped, when the device is done with them.
+/// A queue pair that was built with a pool
+/// ([`QueuePairBuilder::pool`](super::QueuePairBuilder::pool)) gives it the buffers of requests
+/// whose futures were dropped, when the device is done with them.
 ///
 /// ```
 /// # fn main() -> rnic::Result<()> {

@@ -28,9 +28,9 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// A completion queue whose completions go to futures. Cheap to clone.
 ///
-/// Any number of queue pairs share one, up to its capacity: each takes as many places as its two queues
-/// are deep. The queue is never given out, so that nobody takes a completion that a future waits for;
-/// blocking calls use queues of their own.
+/// Any number of queue pairs share one, up to its capacity: each takes as many places as its two
+/// queues are deep. The queue is never given out, so that nobody takes a completion that a future
+/// waits for; blocking calls use queues of their own.
 #[derive(Clone)]
 pub struct CompletionQueue {
     pub(super) core: Arc<Core>,
@@ -64,8 +64,8 @@ impl std::fmt::Debug for CompletionQueueBuilder {
 
 impl CompletionQueueBuilder {
     /// How long a future looks for its completion before it sleeps; 50 us if not set. It does so in
-    /// turns with the other tasks of its runtime, and a few futures of a queue at a time. Zero sleeps
-    /// at once.
+    /// turns with the other tasks of its runtime, and a few futures of a queue at a time. Zero
+    /// sleeps at once.
     pub fn spin(mut self, time: Duration) -> Self {
         self.spin = time.min(Duration::from_secs(1));
         self
@@ -180,7 +180,8 @@ impl<T: Transport> QueuePairBuilder<T> {
         max_send_sge(buffers: u32);
         /// Most buffers of a receive; 1 if not set.
         max_recv_sge(buffers: u32);
-        /// Most bytes of an inline request; 64 if not set, or what the device takes if that is less.
+        /// Most bytes of an inline request; 64 if not set, or what the device takes if that is
+        /// less.
         max_inline_data(bytes: u32);
         /// The local address; [`Context::routable_gid`] if not set.
         gid(gid: &GidEntry);
@@ -220,8 +221,8 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// Posts `count` receives of `size` bytes before the peer can send. Each is posted again when its
-    /// [`Message`](super::Message) is dropped. Without this, none is posted but by the program.
+    /// Posts `count` receives of `size` bytes before the peer can send. Each is posted again when
+    /// its [`Message`](super::Message) is dropped. Without this, none is posted but by the program.
     pub fn receives(mut self, count: usize, size: usize) -> Self {
         self.own.receives = (count, size);
         self
@@ -422,13 +423,13 @@ impl<T: Connected> PreparedQueuePair<T> {
     }
 }
 
-/// A connected queue pair whose requests are futures. Cheap to clone; its last handle or future that is
-/// dropped destroys it.
+/// A connected queue pair whose requests are futures. Cheap to clone; its last handle or future
+/// that is dropped destroys it.
 ///
 /// Every future of it is cancel-safe: see [`Request`] and [`Receive`].
 ///
-/// It has no blocking calls, and its completion queue is not given out. So no completion can be taken
-/// from a future:
+/// It has no blocking calls, and its completion queue is not given out. So no completion can be
+/// taken from a future:
 /// ```compile_fail,E0599
 /// # fn f(qp: rnic::aio::QueuePair) {
 /// qp.send_cq().poll_one();
@@ -484,8 +485,8 @@ impl<T: Connected> QueuePair<T> {
         }
     }
 
-    /// Posts any request and gives its completion, with its buffers. It waits while the send queue is
-    /// full. The request is signaled in any case; for those that are not there is
+    /// Posts any request and gives its completion, with its buffers. It waits while the send queue
+    /// is full. The request is signaled in any case; for those that are not there is
     /// [`QueuePair::pipeline`].
     pub fn request(&self, request: SendRequest) -> Request {
         Request::new(&self.shared, Ok(request))
@@ -511,12 +512,12 @@ impl<T: Connected> QueuePair<T> {
         self.request(SendRequest::write(buffer, to).imm(imm))
     }
 
-    /// The next message, when there is one: a SEND, or the notice of a WRITE with immediate. Messages
-    /// come in their order; several tasks may wait for them, and each goes to one.
+    /// The next message, when there is one: a SEND, or the notice of a WRITE with immediate.
+    /// Messages come in their order; several tasks may wait for them, and each goes to one.
     ///
     /// # Errors
-    /// The queue pair has failed: what arrived before is given out first. No receive is posted, so that
-    /// none can come.
+    /// The queue pair has failed: what arrived before is given out first. No receive is posted, so
+    /// that none can come.
     pub fn recv(&self) -> Receive {
         Receive::new(&self.shared)
     }
@@ -597,8 +598,8 @@ impl QueuePair<Rc> {
         self.request(SendRequest::read(buffer, from))
     }
 
-    /// Atomic compare-and-swap of the 8 bytes at `at`: stores `swap` if they are `compare`. Gives the
-    /// value found.
+    /// Atomic compare-and-swap of the 8 bytes at `at`: stores `swap` if they are `compare`. Gives
+    /// the value found.
     pub fn compare_swap(&self, at: RemoteMemory, compare: u64, swap: u64) -> Atomic {
         self.atomic(|word| SendRequest::compare_swap(word, at, compare, swap))
     }

@@ -18,9 +18,9 @@ use crate::raw::per_process::PerProcess;
 
 /// Waits until descriptors are readable, and tells.
 ///
-/// The default is a thread, one for the process, which starts at its first use. A program whose runtime
-/// waits for descriptors anyway saves that thread and a switch to it by a reactor of its own;
-/// [`Tokio`](super::Tokio) is one. This is one for smol:
+/// The default is a thread, one for the process, which starts at its first use. A program whose
+/// runtime waits for descriptors anyway saves that thread and a switch to it by a reactor of its
+/// own; [`Tokio`](super::Tokio) is one. This is one for smol:
 ///
 /// ```
 /// use rnic::aio::{Reactor, Source, Watch};
@@ -38,8 +38,8 @@ use crate::raw::per_process::PerProcess;
 /// }
 /// ```
 pub trait Reactor: Send + Sync + 'static {
-    /// Calls [`Source::readable`] whenever the source's descriptor is readable, from any thread, until
-    /// that returns false or the [`Watch`] is dropped.
+    /// Calls [`Source::readable`] whenever the source's descriptor is readable, from any thread,
+    /// until that returns false or the [`Watch`] is dropped.
     ///
     /// # Errors
     /// What the system says. Nothing is watched then, and the operation that needed it fails.
@@ -147,8 +147,8 @@ pub(super) fn watch<W: Watched>(
 
 /// What a [`Reactor`] watches: a descriptor, and what is to be done when it is readable.
 ///
-/// If it is dropped while futures may still wait for it, because a runtime is shut down, the default
-/// reactor takes its place: no future is forgotten.
+/// If it is dropped while futures may still wait for it, because a runtime is shut down, the
+/// default reactor takes its place: no future is forgotten.
 pub struct Source {
     fd: Option<Descriptor>,
     whose: Weak<dyn Watched>,

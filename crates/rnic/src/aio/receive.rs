@@ -15,7 +15,8 @@ use crate::completion::Completion;
 use crate::error::{Error, Result};
 use crate::raw::memory::Buffer;
 
-/// A message that has arrived: its bytes. Dropping it posts its buffer again, for a message to come.
+/// A message that has arrived: its bytes. Dropping it posts its buffer again, for a message to
+/// come.
 pub struct Message {
     shared: Arc<Shared>,
     /// Until its buffer is taken out.
@@ -52,9 +53,10 @@ impl Message {
         self.completion().imm()
     }
 
-    /// Keeps the buffer, with the message in it: of a datagram behind [`HEADER_LEN`](crate::HEADER_LEN)
-    /// bytes. The queue pair has a receive less until one is posted
-    /// ([`QueuePair::post_recv`](super::QueuePair::post_recv)). `None`: the receive had no memory.
+    /// Keeps the buffer, with the message in it: of a datagram behind
+    /// [`HEADER_LEN`](crate::HEADER_LEN) bytes. The queue pair has a receive less until one is
+    /// posted ([`QueuePair::post_recv`](super::QueuePair::post_recv)). `None`: the receive had no
+    /// memory.
     pub fn into_buffer(mut self) -> Option<Buffer> {
         let completion = self.completion.take()?;
         if self.shared.core().is_alive() {
@@ -96,8 +98,8 @@ impl Drop for Message {
     }
 }
 
-/// Gives the next message of a queue pair. Dropping it loses none: a message is taken when it is given
-/// out.
+/// Gives the next message of a queue pair. Dropping it loses none: a message is taken when it is
+/// given out.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Receive {

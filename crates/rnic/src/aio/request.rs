@@ -53,12 +53,12 @@ fn settle(completion: Completion) -> std::result::Result<Completion, RequestErro
 /// A request on its way: it is posted when this is first polled, or later when the send queue has
 /// room, and gives the completion with the buffers.
 ///
-/// Dropping it is safe at any time. If the request is not posted yet, it never will be. If it is, it
-/// goes on: its buffers stay until the device is done with them, and then go to the queue pair's pool
-/// ([`QueuePairBuilder::pool`](super::QueuePairBuilder::pool)), or are dropped if it has none.
+/// Dropping it is safe at any time. If the request is not posted yet, it never will be. If it is,
+/// it goes on: its buffers stay until the device is done with them, and then go to the queue pair's
+/// pool ([`QueuePairBuilder::pool`](super::QueuePairBuilder::pool)), or are dropped if it has none.
 ///
-/// Requests whose futures are awaited one after the other are carried out in that order. Of those that
-/// are awaited together, each is posted when it finds room.
+/// Requests whose futures are awaited one after the other are carried out in that order. Of those
+/// that are awaited together, each is posted when it finds room.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Request {

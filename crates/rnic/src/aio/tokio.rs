@@ -9,8 +9,8 @@ use ::tokio::task::AbortHandle;
 
 use super::reactor::{Reactor, Source, Watch};
 
-/// A [`Reactor`] of tokio: descriptors are watched by a runtime's own driver, so that no other thread is
-/// woken for a completion. When the runtime is shut down, the default reactor goes on.
+/// A [`Reactor`] of tokio: descriptors are watched by a runtime's own driver, so that no other
+/// thread is woken for a completion. When the runtime is shut down, the default reactor goes on.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,8 +38,8 @@ impl Tokio {
         Tokio::of(Handle::current())
     }
 
-    /// This runtime. It needs its I/O driver (`enable_io`): without, tokio panics when a descriptor is
-    /// to be watched.
+    /// This runtime. It needs its I/O driver (`enable_io`): without, tokio panics when a descriptor
+    /// is to be watched.
     pub fn of(handle: Handle) -> Tokio {
         Tokio { handle }
     }

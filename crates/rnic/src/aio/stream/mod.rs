@@ -32,17 +32,20 @@ use crate::raw::memory::Buffer;
 /// A stream of bytes each way over a reliable connection, in place of a TCP socket: `AsyncRead` and
 /// `AsyncWrite` of futures-io, and those of tokio with the feature `tokio`.
 ///
-/// * **Copies.** A caller's slice is not registered, so each side copies once: into a send buffer, and out
-///   of a receive. [`ByteStream::write_buffer`] and [`ByteStream::read_message`] copy nothing.
-/// * **Flow control.** Each side tells the other how many receives it has (credits), and sends no message
-///   that none waits for. A reader that is slow makes the peer's `write` wait; there are no RNR NAKs.
-/// * **Writing** copies what one message takes and posts it: there is no delay for more, so write large
-///   pieces. `flush` waits until the peer's device has all of it.
-/// * **Ends.** `close` (tokio's `shutdown`) tells the peer that nothing more comes, whose `read` then
-///   gives 0 bytes behind the last ones; the other direction stays open. Dropping the stream closes it, and
-///   what was written still arrives. A peer that is gone without `close` is an error, `ConnectionReset`.
-/// * **Cancelling** any call loses no byte, but of [`ByteStream::write_buffer`] it is not known then how
-///   much was sent.
+/// * **Copies.** A caller's slice is not registered, so each side copies once: into a send buffer,
+///   and out of a receive. [`ByteStream::write_buffer`] and [`ByteStream::read_message`] copy
+///   nothing.
+/// * **Flow control.** Each side tells the other how many receives it has (credits), and sends no
+///   message that none waits for. A reader that is slow makes the peer's `write` wait; there are no
+///   RNR NAKs.
+/// * **Writing** copies what one message takes and posts it: there is no delay for more, so write
+///   large pieces. `flush` waits until the peer's device has all of it.
+/// * **Ends.** `close` (tokio's `shutdown`) tells the peer that nothing more comes, whose `read`
+///   then gives 0 bytes behind the last ones; the other direction stays open. Dropping the stream
+///   closes it, and what was written still arrives. A peer that is gone without `close` is an
+///   error, `ConnectionReset`.
+/// * **Cancelling** any call loses no byte, but of [`ByteStream::write_buffer`] it is not known
+///   then how much was sent.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -153,8 +156,8 @@ pub struct ByteStreamBuilder {
 }
 
 impl ByteStreamBuilder {
-    /// So many receives and send buffers, of `size` bytes each; 16 of 16 KiB each if not set. The two
-    /// sides need not agree: a message has as many bytes as both take.
+    /// So many receives and send buffers, of `size` bytes each; 16 of 16 KiB each if not set. The
+    /// two sides need not agree: a message has as many bytes as both take.
     pub fn buffers(mut self, count: usize, size: usize) -> Self {
         (self.count, self.size) = (count, size);
         self
@@ -367,8 +370,8 @@ impl ByteStream {
     }
 }
 
-/// Bytes of a stream in the receive that they came in. Dropping it posts the receive again, and lets the
-/// peer send more.
+/// Bytes of a stream in the receive that they came in. Dropping it posts the receive again, and
+/// lets the peer send more.
 #[derive(Debug)]
 pub struct Chunk {
     /// Until it is dropped.
@@ -402,8 +405,8 @@ impl Drop for Chunk {
 }
 
 impl ByteReader {
-    /// The next bytes in the buffer that they came in, without a copy; `None` is the end. As many as the
-    /// peer sent in one message, or what an earlier `read` left of it.
+    /// The next bytes in the buffer that they came in, without a copy; `None` is the end. As many
+    /// as the peer sent in one message, or what an earlier `read` left of it.
     ///
     /// # Errors
     /// As `read`.
@@ -423,8 +426,8 @@ impl ByteReader {
 }
 
 impl ByteWriter {
-    /// Sends all bytes of a buffer as they lie, without a copy, and gives it back when the peer's device
-    /// has them.
+    /// Sends all bytes of a buffer as they lie, without a copy, and gives it back when the peer's
+    /// device has them.
     ///
     /// If this is dropped before it is done, some of the bytes may have been sent.
     ///

@@ -408,8 +408,8 @@ impl State {
 }
 
 impl Drop for Inner {
-    /// What was written still arrives: the queue pair stays until the peer's device has all of it, or
-    /// until that fails.
+    /// What was written still arrives: the queue pair stays until the peer's device has all of it,
+    /// or until that fails.
     fn drop(&mut self) {
         let core = self.shared().core().clone();
         if !core.is_alive() {

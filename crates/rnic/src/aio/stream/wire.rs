@@ -1,7 +1,9 @@
-//! What the two ends of a byte stream say to each other, in immediate data and in the first message.
+//! What the two ends of a byte stream say to each other, in immediate data and in the first
+//! message.
 //!
-//! Each message is a SEND with immediate (IBTA vol. 1, 9.4.1): the upper byte says what it is, and the
-//! lower three how many receives the sender has posted again since it said so last (big endian).
+//! Each message is a SEND with immediate (IBTA vol. 1, 9.4.1): the upper byte says what it is, and
+//! the lower three how many receives the sender has posted again since it said so last (big
+//! endian).
 //! - DATA: bytes of the stream. It takes a credit.
 //! - CREDIT: no bytes.
 //! - END: no bytes; no DATA follows.
@@ -10,9 +12,9 @@
 /// Most receives that one message can say: 24 bits.
 pub(super) const MOST: usize = 0xff_ffff;
 
-/// Receives beside those for DATA. Between two looks of a peer it is sent one HELLO, one END, and two
-/// CREDITs at most: each of those is for half of its DATA receives or more, and it cannot use more than
-/// all of them before it looks.
+/// Receives beside those for DATA. Between two looks of a peer it is sent one HELLO, one END, and
+/// two CREDITs at most: each of those is for half of its DATA receives or more, and it cannot use
+/// more than all of them before it looks.
 pub(super) const CONTROL: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
