@@ -22,7 +22,7 @@ use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
 
 /// Looks in one poll of a future that spins: about a microsecond.
-const LOOKS: usize = 400;
+const LOOKS: usize = 16;
 /// Futures of a queue that spin at the same time.
 const SPINNERS: usize = 4;
 
@@ -345,10 +345,12 @@ pub(super) struct Wait {
 enum Phase {
     #[default]
     New,
-    /// Until then, by this of the places for those that spin.
+    /// Until then, by this of the places for those that spin, and for so many polls more: what
+    /// others had of the core in between does not count.
     Spins {
         until: u64,
         place: usize,
+        polls: u32,
     },
     Sleeps,
 }
@@ -408,9 +410,12 @@ impl Wait {
     }
 
     fn spins(&mut self, core: &Core) -> bool {
-        match self.phase {
+        match &mut self.phase {
             Phase::Sleeps => false,
-            Phase::Spins { until, .. } if core.now() < until => true,
+            Phase::Spins { until, polls, .. } if *polls > 0 || core.now() < *until => {
+                *polls = polls.saturating_sub(1);
+                true
+            }
             Phase::Spins { .. } => {
                 self.give_back(core);
                 false
@@ -428,14 +433,20 @@ impl Wait {
                 let Some(place) = core.spinners.iter().position(claim) else {
                     return false;
                 };
-                self.phase = Phase::Spins { until, place };
+                // A poll takes a microsecond or so.
+                let polls = core.spin.as_micros() as u32;
+                self.phase = Phase::Spins {
+                    until,
+                    place,
+                    polls,
+                };
                 true
             }
         }
     }
 
     fn give_back(&self, core: &Core) {
-        if let Phase::Spins { until, place } = self.phase {
+        if let Phase::Spins { until, place, .. } = self.phase {
             let order = Ordering::Relaxed;
             let _ = core.spinners[place].compare_exchange(until, 0, order, order);
         }
