@@ -28,7 +28,7 @@ async fn serve(cq: CompletionQueue, addr: &str, pairs: &[String]) -> Outcome {
     let table = pd.share(table)?;
     let listener = Listener::<Rc>::bind(&cq, addr)?;
     println!("listening on {}", listener.local_addr()?);
-    let (request, qp) = (listener.accept().await?, cq.create_qp(&pd).build()?);
+    let (request, qp) = (listener.accept().await?, cq.create_qp::<Rc>(&pd).build()?);
     let connection = request.accept_with(qp, &table.remote().to_bytes());
     Ok(connection.await?.disconnected().await?)
 }

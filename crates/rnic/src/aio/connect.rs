@@ -32,7 +32,8 @@ use crate::qp::{Connected, PreparedQueuePair as Prepared, Rc};
 ///     let (cq, pd) = (cq.clone(), pd.clone());
 ///     move || aio::block_on(async {
 ///         let request = listener.accept().await?;
-///         let connection = request.accept(cq.create_qp(&pd).receives(8, 64).build()?).await?;
+///         let qp = cq.create_qp::<Rc>(&pd).receives(8, 64).build()?;
+///         let connection = request.accept(qp).await?;
 ///         Ok::<_, rnic::Error>(connection.recv().await?.to_vec())
 ///     })
 /// });

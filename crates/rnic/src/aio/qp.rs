@@ -165,9 +165,9 @@ impl std::fmt::Debug for Own {
 
 /// Setters that the blocking builder has, too.
 macro_rules! passed_on {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*);)*) => {
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*);)*) => {
         $($(#[$doc])*
-        pub fn $name(mut self, $($arg: $type),*) -> Self {
+        $vis fn $name(mut self, $($arg: $type),*) -> Self {
             self.inner = self.inner.$name($($arg),*);
             self
         })*
@@ -177,34 +177,34 @@ macro_rules! passed_on {
 impl<T: Transport> QueuePairBuilder<T> {
     passed_on! {
         /// Most buffers of a request; 1 if not set.
-        max_send_sge(buffers: u32);
+        pub fn max_send_sge(buffers: u32);
         /// Most buffers of a receive; 1 if not set.
-        max_recv_sge(buffers: u32);
+        pub fn max_recv_sge(buffers: u32);
         /// Most bytes of an inline request; 64 if not set, or what the device takes if that is
         /// less.
-        max_inline_data(bytes: u32);
+        pub fn max_inline_data(bytes: u32);
         /// The local address; [`Context::routable_gid`] if not set.
-        gid(gid: &GidEntry);
+        pub fn gid(gid: &GidEntry);
         /// Largest path MTU; what the address's interface takes if not set.
-        path_mtu(mtu: PathMtu);
+        pub fn path_mtu(mtu: PathMtu);
         /// Index of its P_Key; 0 if not set.
-        pkey_index(index: u16);
+        pub fn pkey_index(index: u16);
         /// What peers may do through this queue pair; everything if not set.
-        access(access: Access);
+        pub fn access(access: Access);
         /// Code of the wait that the peer is told when no receive is posted here; 12 if not set.
-        min_rnr_timer(code: u8);
+        pub fn min_rnr_timer(code: u8);
         /// Traffic class and hop limit of packets; 0 and 64 if not set.
-        ip_header(traffic_class: u8, hop_limit: u8);
+        pub fn ip_header(traffic_class: u8, hop_limit: u8);
         /// Local ACK timeout: 4.096 us x 2^`code`; 14 if not set.
-        timeout(code: u8);
+        pub fn timeout(code: u8);
         /// Retries without an answer; 7 if not set.
-        retry_cnt(retries: u8);
+        pub fn retry_cnt(retries: u8);
         /// Retries when the peer has no receive posted; 7 (for ever) if not set.
-        rnr_retry(retries: u8);
+        pub fn rnr_retry(retries: u8);
         /// READs and atomics in flight at once, as requester and as responder.
-        max_rd_atomic(requester: u8, responder: u8);
+        pub fn max_rd_atomic(requester: u8, responder: u8);
         /// First PSN (24 bits); random if not set.
-        psn(psn: u32);
+        pub fn psn(psn: u32);
     }
 
     /// Depth of the send queue; 64 if not set. Futures of further requests wait.
