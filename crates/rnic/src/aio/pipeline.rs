@@ -220,7 +220,7 @@ impl Future for Flush<'_> {
                     Posting::Refused(refused) => return Some(Err(refused.error)),
                 }
             }
-            pipeline.outcomes.are_in(waker).then(|| Ok(()))
+            pipeline.outcomes.are_in(waker).then_some(Ok(()))
         });
         let Poll::Ready(done) = done else {
             return Poll::Pending;

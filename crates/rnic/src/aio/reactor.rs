@@ -20,7 +20,7 @@ use crate::raw::per_process::PerProcess;
 ///
 /// The default is a thread, one for the process, which starts at its first use. A program whose
 /// runtime waits for descriptors anyway saves that thread and a switch to it by a reactor of its
-/// own; [`Tokio`](super::Tokio) is one. This is one for smol:
+/// own; `Tokio` is one with the feature `tokio`. This is one for smol:
 ///
 /// ```
 /// use rnic::aio::{Reactor, Source, Watch};
