@@ -35,6 +35,8 @@ pub(super) fn next_ticket() -> u64 {
 /// What the futures of one completion queue share.
 pub(super) struct Core {
     cq: CompletionQueue,
+    /// Completions it holds.
+    capacity: u32,
     /// Whoever has it takes completions and hands them out: so they are handed out in order.
     turn: Mutex<Turn>,
     /// Futures that sleep, and requests that nobody waits for but whose end is awaited.
@@ -99,8 +101,15 @@ impl Broken {
 }
 
 impl Core {
-    pub(super) fn new(cq: CompletionQueue, spin: Duration, reactor: Arc<dyn Reactor>) -> Arc<Core> {
+    /// `entries`: as it was made for. It has at least as many (`ibv_create_cq`).
+    pub(super) fn new(
+        cq: CompletionQueue,
+        entries: u32,
+        spin: Duration,
+        reactor: Arc<dyn Reactor>,
+    ) -> Arc<Core> {
         Arc::new(Core {
+            capacity: cq.capacity().max(entries),
             cq,
             turn: Mutex::default(),
             sleepers: AtomicUsize::new(0),
@@ -119,6 +128,10 @@ impl Core {
 
     pub(super) fn cq(&self) -> &CompletionQueue {
         &self.cq
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
     }
 
     pub(super) fn reactor(&self) -> &Arc<dyn Reactor> {
@@ -143,7 +156,7 @@ impl Core {
 
     /// Places for the completions of a queue pair. A queue that overruns is broken.
     pub(super) fn reserve(&self, places: u32) -> Result<()> {
-        let capacity = self.cq.capacity();
+        let capacity = self.capacity;
         let fits = |used: u32| used.checked_add(places).filter(|all| *all <= capacity);
         let taken = self
             .reserved
@@ -152,7 +165,8 @@ impl Core {
             Ok(_) => Ok(()),
             Err(used) => Err(Error::InvalidArgument(format!(
                 "the completion queue has {capacity} places and {used} are taken, \
-                 the queue pair needs {places} (max_send_wr and max_recv_wr together): make it larger"
+                 the queue pair needs {places} (max_send_wr and max_recv_wr together): \
+                 make it larger"
             ))),
         }
     }

@@ -26,7 +26,8 @@ use crate::raw::memory::Buffer;
 /// let cq = CompletionQueue::new(&context, 256)?;
 /// let left = cq.create_qp::<Ud>(&pd).gid(&gid).build()?;
 /// let right = cq.create_qp::<Ud>(&pd).gid(&gid).receives(8, HEADER_LEN + 64).build()?;
-/// let to = Destination { ah: pd.create_ah(&gid, gid.addr)?, qpn: right.qpn(), qkey: right.qkey() };
+/// let ah = pd.create_ah(&gid, gid.addr)?;
+/// let to = Destination { ah, qpn: right.qpn(), qkey: right.qkey() };
 /// aio::block_on(async {
 ///     left.send_to(pd.buffer_from(b"hello")?, &to).await?;
 ///     let message = right.recv().await?;

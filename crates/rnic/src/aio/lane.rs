@@ -193,8 +193,8 @@ pub(super) struct Lane {
     qpn: u32,
     depth: u64,
     receive_depth: usize,
-    /// A failed send fails the queue pair for good.
-    is_connected: bool,
+    /// A failed send ends receiving, too: of RC. UC and UD go to SQE (IBTA vol. 1, 10.3.1).
+    fails_whole: bool,
     pool: Option<Pool>,
     state: Mutex<State>,
 }
@@ -239,17 +239,12 @@ pub(super) enum Posting {
 
 impl Lane {
     /// `depths`: of the send queue and the receive queue.
-    pub(super) fn new(
-        qpn: u32,
-        depths: (u32, u32),
-        is_connected: bool,
-        pool: Option<Pool>,
-    ) -> Lane {
+    pub(super) fn new(qpn: u32, depths: (u32, u32), fails_whole: bool, pool: Option<Pool>) -> Lane {
         Lane {
             qpn,
             depth: u64::from(depths.0.max(1)),
             receive_depth: depths.1 as usize,
-            is_connected,
+            fails_whole,
             pool,
             state: Mutex::default(),
         }
@@ -469,7 +464,7 @@ impl Lane {
             state.wake_readers(news);
             return;
         }
-        if self.is_connected && error.is_some() {
+        if self.fails_whole && error.is_some() {
             worse(&mut state.failed, error);
             state.wake_readers(news);
         }

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::endpoint::{Endpoint, RemoteMemory};
 use crate::error::{Error, Result};
 use crate::gather::{Piece, Pieces};
-use crate::nic::{Access, Counters, GidEntry, PathMtu, QpState};
+use crate::nic::{Access, Counters, GidEntry, PathMtu, QpState, QpType};
 use crate::pd::ProtectionDomain;
 use crate::post::{RecvError, SendRequest};
 use crate::qp::{self, Connected, Rc, Transport, Ud};
@@ -84,7 +84,7 @@ impl CompletionQueueBuilder {
     pub fn build(self) -> Result<CompletionQueue> {
         let cq = self.context.create_cq(self.entries).build()?;
         Ok(CompletionQueue {
-            core: Core::new(cq, self.spin, self.reactor),
+            core: Core::new(cq, self.entries, self.spin, self.reactor),
             context: self.context,
         })
     }
@@ -111,7 +111,7 @@ impl CompletionQueue {
 
     /// Completions it holds.
     pub fn capacity(&self) -> u32 {
-        self.core.cq().capacity()
+        self.core.capacity()
     }
 
     /// The device it belongs to.
@@ -236,11 +236,11 @@ impl<T: Transport> QueuePairBuilder<T> {
 }
 
 impl Own {
-    fn share(self, qp: &Arc<qp::Inner>, is_connected: bool) -> Result<Arc<Shared>> {
+    fn share(self, qp: &Arc<qp::Inner>, fails_whole: bool) -> Result<Arc<Shared>> {
         let (sends, receives) = self.depths;
         let places = sends.saturating_add(receives);
         self.core.reserve(places)?;
-        let lane = Lane::new(qp.qp.qpn(), self.depths, is_connected, self.pool);
+        let lane = Lane::new(qp.qp.qpn(), self.depths, fails_whole, self.pool);
         let lane = Arc::new(lane);
         self.core.enter(&lane);
         let shared = Arc::new(Shared {
@@ -275,7 +275,7 @@ impl<T: Connected> QueuePairBuilder<T> {
     /// The completion queue has no room for it, or the device refuses.
     pub fn build(self) -> Result<PreparedQueuePair<T>> {
         let prepared = self.inner.build()?;
-        let shared = self.own.share(&prepared.inner, true)?;
+        let shared = self.own.share(&prepared.inner, T::TYPE == QpType::Rc)?;
         Ok(PreparedQueuePair { prepared, shared })
     }
 }

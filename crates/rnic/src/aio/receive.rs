@@ -140,7 +140,8 @@ impl Receive {
             Arrival::Message(completion) => Ok(Message::new(shared, completion)),
             Arrival::Failed(error) => Err(error.into()),
             Arrival::NoReceives => Err(Error::InvalidArgument(
-                "no receive is posted, so no message can come: QueuePairBuilder::receives, or post_recv"
+                "no receive is posted, so no message can come: \
+                 QueuePairBuilder::receives, or post_recv"
                     .to_owned(),
             )),
         })

@@ -197,8 +197,8 @@ impl Drop for Request {
 }
 
 /// What an atomic found: [`QueuePair::compare_swap`](super::QueuePair::compare_swap) and
-/// [`QueuePair::fetch_add`](super::QueuePair::fetch_add) give it. As cancel-safe as [`Request`]: one that
-/// was begun is carried out.
+/// [`QueuePair::fetch_add`](super::QueuePair::fetch_add) give it. As cancel-safe as [`Request`]: one
+/// that was begun is carried out.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Atomic {
