@@ -67,12 +67,17 @@ fn pair() -> [Side; 2] {
 
 /// On a current-thread runtime, with a deadline.
 pub(crate) fn on_tokio<T>(future: impl Future<Output = T>) -> T {
+    within(PATIENCE, future)
+}
+
+/// The same with another deadline.
+pub(crate) fn within<T>(patience: Duration, future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let done = tokio::time::timeout(PATIENCE, future).await;
+        let done = tokio::time::timeout(patience, future).await;
         done.expect("the futures are done in time")
     })
 }

@@ -91,12 +91,15 @@ fn refused_and_given_up() {
             request.reject(b"closed today").expect("refuses");
         };
         let (connected, ()) = tokio::join!(build().connect(&connector), refuse);
-        match connected.expect_err("refused") {
+        let error = connected.expect_err("refused");
+        match &error {
             Error::Connect(CmError::Rejected { private_data, .. }) => {
                 assert!(private_data.starts_with(b"closed today\0"));
             }
             other => panic!("{other}"),
         }
+        let error = std::io::Error::from(error);
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
         let soon = Duration::from_millis(20);
         let in_vain = tokio::time::timeout(soon, build().connect(&connector)).await;
         assert!(in_vain.is_err(), "nobody accepts");

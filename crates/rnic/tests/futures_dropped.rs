@@ -4,11 +4,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
 
 use rnic::aio::{CompletionQueue, Pool, QueuePair};
 use rnic::{Buffer, Context, Rc, RemoteMemory, SendRequest};
 
-use crate::futures::{on_tokio, pair_on};
+use crate::futures::{on_tokio, pair_on, within};
 
 /// So many futures are begun and dropped: a million of them by `./test full`.
 fn count() -> usize {
@@ -59,7 +60,8 @@ fn futures_dropped_at_random() {
     let region = right.pd.writable(64).readable().atomic();
     let region = region.build().expect("memory");
     let to = region.remote();
-    on_tokio(async {
+    // A million takes its time, with a sanitizer on a loaded machine above all.
+    within(Duration::from_secs(280), async {
         let receiver = tokio::spawn(async move {
             let mut received = 0_usize;
             let mut random = fastrand::Rng::with_seed(seed + 1);
