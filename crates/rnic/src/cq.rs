@@ -280,7 +280,7 @@ struct Inner {
 struct State {
     /// Taken from the device, not yet given out.
     taken: VecDeque<nic::Completion>,
-    /// Queue pairs that complete into this queue.
+    /// Queue pairs that complete into this queue, by number.
     qps: Vec<(u32, Arc<Work>)>,
     /// XRC shared receive queues that do.
     srqs: Vec<(u32, Arc<Mutex<WorkQueue>>)>,
@@ -297,6 +297,10 @@ impl std::fmt::Debug for CompletionQueue {
 impl CompletionQueue {
     pub(crate) fn raw(&self) -> &device::Cq {
         &self.inner.raw
+    }
+
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        Ok(self.inner.raw.check_alive("ibv_poll_cq")?)
     }
 
     /// Completions it holds.
@@ -327,6 +331,25 @@ impl CompletionQueue {
             }
         }
         Ok(max)
+    }
+
+    /// Takes what one look at the device gives, and never looks twice: a look in vain takes time that
+    /// whoever waits for the first completion need not lose.
+    pub(crate) fn poll_once_into(&self, into: &mut Vec<Completion>) -> Result<usize> {
+        self.check_alive()?;
+        let mut state = self.inner.state.lock();
+        let Some(first) = state.next(&self.inner.raw)? else {
+            return Ok(0);
+        };
+        into.push(first);
+        let of_system = self.inner.raw.is_system();
+        let count = state.taken.len();
+        for _ in 0..count {
+            if let Some(entry) = state.taken.pop_front() {
+                into.push(state.finish(entry, of_system));
+            }
+        }
+        Ok(1 + count)
     }
 
     /// Everything that has completed by now, oldest first. In a forked child nothing: see
@@ -409,7 +432,8 @@ impl CompletionQueue {
         // A device may give the number of a queue pair again that it has just destroyed, before
         // this queue has forgotten that.
         state.forget(qpn);
-        state.qps.push((qpn, work.clone()));
+        let place = state.qps.partition_point(|(number, _)| *number < qpn);
+        state.qps.insert(place, (qpn, work.clone()));
     }
 
     pub(crate) fn detach(&self, qpn: u32, work: &Arc<Work>) {
@@ -475,9 +499,13 @@ fn is_receive(opcode: CompletionOpcode) -> bool {
 }
 
 impl State {
+    fn work(&self, qpn: u32) -> Option<&Arc<Work>> {
+        let place = self.qps.binary_search_by_key(&qpn, |(number, _)| *number);
+        place.ok().map(|place| &self.qps[place].1)
+    }
+
     fn knows(&self, qpn: u32, work: &Arc<Work>) -> bool {
-        let mut qps = self.qps.iter();
-        qps.any(|(number, its)| *number == qpn && Arc::ptr_eq(its, work))
+        self.work(qpn).is_some_and(|its| Arc::ptr_eq(its, work))
     }
 
     fn forget(&mut self, qpn: u32) {
@@ -499,14 +527,14 @@ impl State {
     /// Finds the work request of a completion and takes its buffer out of the queue.
     fn finish(&self, mut entry: nic::Completion, of_system: bool) -> Completion {
         let mut released = Vec::new();
-        let of_qp = || self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn);
+        let of_qp = || self.work(entry.qpn);
         let queue = match (is_receive(entry.opcode), srq_of(entry.wr_id)) {
             (true, Some(number)) => {
                 let mut srqs = self.srqs.iter();
                 srqs.find(|(n, _)| *n == number).map(|(_, queue)| &**queue)
             }
-            (true, None) => of_qp().map(|(_, work)| &*work.recv),
-            (false, _) => of_qp().map(|(_, work)| &work.send),
+            (true, None) => of_qp().map(|work| &*work.recv),
+            (false, _) => of_qp().map(|work| &work.send),
         };
         let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
         if of_system && entry.grh.is_some() {

@@ -102,6 +102,16 @@ pub struct Destination {
     pub qkey: u32,
 }
 
+impl Destination {
+    /// The request as a datagram to it.
+    pub(crate) fn address(
+        &self,
+        request: SendRequest,
+    ) -> std::result::Result<SendRequest, PostError> {
+        request.addressed(&self.ah.ah, self.qpn, self.qkey & !(1 << 31))
+    }
+}
+
 /// A UD queue pair, ready to send and to receive. Dropping its last handle destroys it.
 #[derive(Clone)]
 pub struct DatagramQueuePair {
@@ -127,6 +137,10 @@ impl DatagramQueuePair {
             qkey,
             groups: Arc::default(),
         }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     pub(crate) fn raw(&self) -> &device::Qp {
@@ -159,8 +173,7 @@ impl DatagramQueuePair {
         request: SendRequest,
         to: &Destination,
     ) -> std::result::Result<(), PostError> {
-        let request = request.addressed(&to.ah.ah, to.qpn, to.qkey & !(1 << 31))?;
-        self.inner.post_send(request)
+        self.inner.post_send(to.address(request)?)
     }
 
     /// Posts a receive: the next datagram lands in `buffer`, behind [`HEADER_LEN`] bytes. One that

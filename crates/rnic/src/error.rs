@@ -129,6 +129,27 @@ impl Error {
     }
 }
 
+/// For functions that read and write: the error is kept whole as its source
+/// ([`io::Error::get_ref`]), under the kind that a socket would give.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match &error {
+            Error::Verb { source, .. }
+            | Error::QueueFull { source, .. }
+            | Error::Exchange { source, .. } => source.kind(),
+            Error::Timeout(_) => io::ErrorKind::TimedOut,
+            Error::Completion(_) => io::ErrorKind::ConnectionReset,
+            Error::Connect(_) => io::ErrorKind::ConnectionRefused,
+            Error::NoGid | Error::UnknownGid { .. } => io::ErrorKind::AddrNotAvailable,
+            Error::Decode { .. } => io::ErrorKind::InvalidData,
+            Error::OutOfRange { .. } | Error::InvalidArgument(_) | Error::GidMismatch { .. } => {
+                io::ErrorKind::InvalidInput
+            }
+        };
+        io::Error::new(kind, error)
+    }
+}
+
 // For `?` within this crate; no part of its interface, like the type it converts.
 #[doc(hidden)]
 impl From<nic::Error> for Error {

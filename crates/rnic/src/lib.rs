@@ -19,6 +19,7 @@
 //!   posted; [`ReadableRegion`] may be read by peers, so it is read-only here; [`WritableRegion`]
 //!   may be written by peers at any time, so its bytes are copied in and out. A [`MemoryWindow`]
 //!   opens part of the last kind for a while.
+//! * Calls block, or are futures on any runtime ([`aio`]).
 //! * Errors name the verb and keep its errno; a failed completion says what usually causes it.
 //!   Queues and tables that there is no memory for are ENOMEM, and traffic takes no memory beyond
 //!   that of its buffers. The small parts of objects come from the program's own allocator, and a
@@ -75,6 +76,7 @@
 //! crate's `Cargo.toml` lists the whole surface.
 #![deny(unsafe_code)]
 
+pub mod aio;
 mod batch;
 mod capabilities;
 pub mod cm;

@@ -338,6 +338,10 @@ impl Drop for Inner {
 }
 
 impl Inner {
+    pub(crate) fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
     pub(crate) fn has_srq(&self) -> bool {
         self.srq.is_some()
     }

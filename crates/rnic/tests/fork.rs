@@ -8,7 +8,7 @@ use rnic::cm::{CmChannel, CmListener};
 use rnic::{Context, Error, Rc, SendRequest};
 
 /// Runs `child` in a forked child; false if it hung or failed.
-fn in_child(child: impl FnOnce()) -> bool {
+pub(crate) fn in_child(child: impl FnOnce()) -> bool {
     /// Seconds after which a child that hangs is killed.
     const PATIENCE: u32 = 60;
     // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not
@@ -29,7 +29,7 @@ fn in_child(child: impl FnOnce()) -> bool {
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
 
-fn is_dead(error: &Error) -> bool {
+pub(crate) fn is_dead(error: &Error) -> bool {
     matches!(error, Error::Verb { source, .. } if source.raw_os_error() == Some(libc::ENODEV))
 }
 

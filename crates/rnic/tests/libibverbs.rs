@@ -338,6 +338,34 @@ fn a_device_that_goes_away_gives_errors_that_name_it() {
     drop((qp, cq, pd, context));
 }
 
+/// Futures end with an error that names it, too.
+#[test]
+fn a_device_that_goes_away_ends_futures() {
+    let scratch = Scratch::new("gone-futures");
+    let Some(opened) = in_mood(&scratch, "good") else {
+        return;
+    };
+    let context = opened.expect("opens");
+    let pd = context.alloc_pd().expect("pd");
+    let cq = rnic::aio::CompletionQueue::new(&context, 256).expect("cq");
+    let qp = cq.create_qp::<Rc>(&pd).gid(&fake_gid()).receives(2, 64);
+    let qp = qp.build().expect("a queue pair");
+    let peer = qp.endpoint();
+    let qp = qp.handshake(peer).expect("handshake");
+    let receive = qp.recv();
+    environment::set("FAKE_VERBS", "gone");
+    let named = |error: Error| {
+        let text = error.to_string();
+        assert!(text.contains("the device fake0"), "{text}");
+    };
+    named(rnic::aio::block_on(receive).map(drop).expect_err("gone"));
+    let sent = rnic::aio::block_on(qp.send_inline(b"lost"));
+    named(sent.expect_err("gone").error);
+    let mut pipeline = qp.pipeline(2).expect("a pipeline");
+    let pushed = pipeline.push_blocking(SendRequest::send_inline(b"lost"));
+    named(pushed.expect_err("gone").error);
+}
+
 /// Counts, addresses and completions that cannot be.
 #[test]
 fn nonsense_of_a_library_breaks_nothing() {

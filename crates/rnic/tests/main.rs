@@ -9,6 +9,12 @@ mod devices;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
 mod fork;
+mod futures;
+mod futures_connect;
+mod futures_dropped;
+mod futures_fork;
+mod futures_stream;
+mod futures_tokio;
 mod libibverbs;
 mod lists;
 mod loopback;

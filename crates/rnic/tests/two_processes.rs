@@ -109,3 +109,39 @@ fn example_rdma_write_read() {
         assert!(text.contains(&held), "{text}");
     }
 }
+
+#[test]
+fn example_tokio_echo() {
+    let mut server = Server::start("tokio_echo", &["server", "127.0.0.1:0", "2"]);
+    let addr = server.after("listening on ");
+    for words in [["hello", "tokio"], ["once", "more"]] {
+        let text = client("tokio_echo", &["client", &addr, words[0], words[1]]);
+        assert_eq!(text, format!("{}\n", words.join(" ")));
+    }
+    assert_eq!(server.end(), "Ok(11)\nOk(9)");
+}
+
+#[test]
+fn example_smol_echo() {
+    let mut server = Server::start("smol_echo", &["server", "127.0.0.1:0", "1"]);
+    let addr = server.after("listening on ");
+    let text = client("smol_echo", &["client", &addr, "hello", "smol"]);
+    assert_eq!(text, "hello\nsmol\n");
+    assert_eq!(server.end(), "2 messages");
+}
+
+#[test]
+fn example_kv_get() {
+    let args = ["server", "127.0.0.1:0", "colour=blue", "size=large"];
+    let mut server = Server::start("kv_get", &args);
+    let addr = server.after("listening on ");
+    let text = client("kv_get", &["client", &addr, "size", "taste", "colour"]);
+    assert_eq!(text, "size: large\ntaste: no such key\ncolour: blue\n");
+    server.end();
+}
+
+#[test]
+fn example_futures_cost() {
+    let text = client("futures_cost", &["1", "20"]);
+    assert!(text.contains("futures, tokio"), "{text}");
+}

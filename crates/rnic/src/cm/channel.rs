@@ -108,6 +108,10 @@ impl CmChannel {
         &self.inner.raw
     }
 
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        Ok(self.inner.raw.check_alive()?)
+    }
+
     pub(super) fn register(&self, object: &Arc<Object>) {
         let mut objects = self.inner.objects.lock();
         objects.insert(object.uid, Arc::downgrade(object));

@@ -7,3 +7,4 @@
 pub(crate) mod fd;
 pub(crate) mod given;
 pub(crate) mod memory;
+pub(crate) mod per_process;
