@@ -152,6 +152,7 @@ pub fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
         qp_state: attr.qp_state as u32,
         cur_qp_state: attr.cur_qp_state as u32,
         path_mtu: attr.path_mtu.map_or(0, PathMtu::to_ibv),
+        path_mig_state: attr.path_mig_state.into(),
         qkey: attr.qkey,
         rq_psn: attr.rq_psn,
         sq_psn: attr.sq_psn,
@@ -159,7 +160,11 @@ pub fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
         qp_access_flags: attr.qp_access_flags.0,
         cap: cap_to_c(&attr.cap),
         ah_attr: ah_to_c(&attr.ah),
+        alt_ah_attr: ah_to_c(&attr.alt_ah),
         pkey_index: attr.pkey_index,
+        alt_pkey_index: attr.alt_pkey_index,
+        en_sqd_async_notify: u8::from(attr.en_sqd_async_notify),
+        sq_draining: u8::from(attr.sq_draining),
         max_rd_atomic: attr.max_rd_atomic,
         max_dest_rd_atomic: attr.max_dest_rd_atomic,
         min_rnr_timer: attr.min_rnr_timer,
@@ -167,7 +172,9 @@ pub fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
         timeout: attr.timeout,
         retry_cnt: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
-        ..ibv_qp_attr::default()
+        alt_port_num: attr.alt_port_num,
+        alt_timeout: attr.alt_timeout,
+        rate_limit: attr.rate_limit,
     }
 }
 
@@ -187,18 +194,25 @@ fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
     }
 }
 
-/// Attributes that a connection manager gives for a transition to this state.
+/// Attributes that a device or a connection manager gives; the state is the caller's to judge.
 pub fn attr_from_c(attr: &ibv_qp_attr, qp_state: QpState) -> QpAttr {
     QpAttr {
         qp_state,
+        cur_qp_state: qp_state,
+        path_mig_state: u8::try_from(attr.path_mig_state).unwrap_or(0),
         path_mtu: PathMtu::from_ibv(attr.path_mtu),
         qkey: attr.qkey,
         rq_psn: attr.rq_psn,
         sq_psn: attr.sq_psn,
         dest_qp_num: attr.dest_qp_num,
         qp_access_flags: Access(attr.qp_access_flags),
+        cap: cap_from_c(&attr.cap),
         ah: ah_from_c(&attr.ah_attr),
+        alt_ah: ah_from_c(&attr.alt_ah_attr),
         pkey_index: attr.pkey_index,
+        alt_pkey_index: attr.alt_pkey_index,
+        en_sqd_async_notify: attr.en_sqd_async_notify != 0,
+        sq_draining: attr.sq_draining != 0,
         max_rd_atomic: attr.max_rd_atomic,
         max_dest_rd_atomic: attr.max_dest_rd_atomic,
         min_rnr_timer: attr.min_rnr_timer,
@@ -206,7 +220,9 @@ pub fn attr_from_c(attr: &ibv_qp_attr, qp_state: QpState) -> QpAttr {
         timeout: attr.timeout,
         retry_cnt: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
-        ..QpAttr::default()
+        alt_port_num: attr.alt_port_num,
+        alt_timeout: attr.alt_timeout,
+        rate_limit: attr.rate_limit,
     }
 }
 

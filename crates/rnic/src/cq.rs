@@ -408,17 +408,23 @@ impl CompletionQueue {
         }
         // A device may give the number of a queue pair again that it has just destroyed, before
         // this queue has forgotten that.
-        state.forget(qpn);
+        let forgotten = state.forget(qpn);
         state.qps.push((qpn, work.clone()));
+        // Perhaps the last handles of posted buffers: no lock is held when their memory goes.
+        drop(state);
+        drop(forgotten);
     }
 
     pub(crate) fn detach(&self, qpn: u32, work: &Arc<Work>) {
         let Some(mut state) = self.state() else {
             return;
         };
-        if state.knows(qpn, work) {
-            state.forget(qpn);
-        }
+        let forgotten = match state.knows(qpn, work) {
+            true => state.forget(qpn),
+            false => Vec::new(),
+        };
+        drop(state);
+        drop(forgotten);
     }
 
     pub(crate) fn attach_srq(&self, number: u32, queue: &Arc<Mutex<WorkQueue>>) {
@@ -432,11 +438,15 @@ impl CompletionQueue {
         let Some(mut state) = self.state() else {
             return;
         };
-        state.srqs.retain(|(other, _)| *other != number);
+        let its = state.srqs.extract_if(.., |(other, _)| *other == number);
+        let forgotten: Vec<_> = its.collect();
         let of_it = |entry: &nic::Completion| srq_of(entry.wr_id) == Some(number);
         state
             .taken
             .retain(|entry| !(is_receive(entry.opcode) && of_it(entry)));
+        // The last handle of what is posted to it.
+        drop(state);
+        drop(forgotten);
     }
 }
 
@@ -449,13 +459,17 @@ impl CompletionQueue {
         };
         let taken = &mut state.taken;
         self.inner.raw.take_all(|entry| taken.push_back(entry));
+        let (mut gone, mut released) = (Vec::new(), Vec::new());
         taken.retain(|entry| {
             let ours = entry.qpn == qpn && is_receive(entry.opcode);
             if ours {
-                queue.lock().complete(entry.wr_id, &mut Vec::new());
+                gone.extend(queue.lock().complete(entry.wr_id, &mut released));
             }
             !ours
         });
+        // What owns a buffer's memory may do anything when it is dropped, so no lock is held.
+        drop(state);
+        drop((gone, released));
     }
 }
 
@@ -480,24 +494,34 @@ impl State {
         qps.any(|(number, its)| *number == qpn && Arc::ptr_eq(its, work))
     }
 
-    fn forget(&mut self, qpn: u32) {
-        self.qps.retain(|(number, _)| *number != qpn);
+    /// What it gives holds buffers, and is dropped without the lock.
+    #[must_use]
+    fn forget(&mut self, qpn: u32) -> Vec<(u32, Arc<Work>)> {
+        let its = self.qps.extract_if(.., |(number, _)| *number == qpn);
+        let forgotten = its.collect();
         self.taken
             .retain(|entry| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
+        forgotten
     }
 
     fn next(&mut self, cq: &device::Cq) -> Result<Option<Completion>> {
-        if self.taken.is_empty() {
-            let taken = &mut self.taken;
-            cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
+        loop {
+            if self.taken.is_empty() {
+                let taken = &mut self.taken;
+                cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
+            }
+            let Some(entry) = self.taken.pop_front() else {
+                return Ok(None);
+            };
+            if let Some(completion) = self.finish(entry, cq.is_system()) {
+                return Ok(Some(completion));
+            }
         }
-        let of_system = cq.is_system();
-        let next = self.taken.pop_front();
-        Ok(next.map(|entry| self.finish(entry, of_system)))
     }
 
-    /// Finds the work request of a completion and takes its buffer out of the queue.
-    fn finish(&self, mut entry: nic::Completion, of_system: bool) -> Completion {
+    /// Finds the work request of a completion and takes its buffer out of the queue. `None`: its
+    /// queue pair was reset meanwhile.
+    fn finish(&self, mut entry: nic::Completion, of_system: bool) -> Option<Completion> {
         let mut released = Vec::new();
         let of_qp = || self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn);
         let queue = match (is_receive(entry.opcode), srq_of(entry.wr_id)) {
@@ -508,20 +532,27 @@ impl State {
             (true, None) => of_qp().map(|(_, work)| &*work.recv),
             (false, _) => of_qp().map(|(_, work)| &work.send),
         };
-        let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
+        let mut found = None;
+        if let Some(queue) = queue {
+            let mut queue = queue.lock();
+            if queue.is_stale(entry.wr_id) {
+                return None;
+            }
+            found = queue.complete(entry.wr_id, &mut released);
+        }
         if of_system && entry.grh.is_some() {
             // Such a device does not say which network header a datagram has in front.
             let place = found.as_ref().map(|found| found.pieces.place());
             let first = place.and_then(|place| place.first().copied());
             entry.grh = first.map(network_header);
         }
-        Completion {
+        Some(Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
             pieces: found.map(|f| f.pieces).unwrap_or_default(),
             taken: 0,
             entry,
             released,
-        }
+        })
     }
 }
 

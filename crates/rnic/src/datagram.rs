@@ -102,6 +102,13 @@ pub struct Destination {
     pub qkey: u32,
 }
 
+impl SendRequest {
+    /// The same as a datagram.
+    pub(crate) fn to(self, to: &Destination) -> std::result::Result<SendRequest, PostError> {
+        self.addressed(&to.ah.ah, to.qpn, to.qkey & !(1 << 31))
+    }
+}
+
 /// A UD queue pair, ready to send and to receive. Dropping its last handle destroys it.
 #[derive(Clone)]
 pub struct DatagramQueuePair {
@@ -159,8 +166,7 @@ impl DatagramQueuePair {
         request: SendRequest,
         to: &Destination,
     ) -> std::result::Result<(), PostError> {
-        let request = request.addressed(&to.ah.ah, to.qpn, to.qkey & !(1 << 31))?;
-        self.inner.post_send(request)
+        self.inner.post_send(request.to(to)?)
     }
 
     /// Posts a receive: the next datagram lands in `buffer`, behind [`HEADER_LEN`] bytes. One that
@@ -223,6 +229,11 @@ impl DatagramQueuePair {
     /// [`DatagramQueuePair::recover`].
     pub fn state(&self) -> QpState {
         self.inner.qp.state()
+    }
+
+    /// State and attributes now (`ibv_query_qp`).
+    pub fn query(&self) -> Result<nic::QpAttr> {
+        Ok(self.inner.qp.query()?)
     }
 
     /// After a send has failed (SQE): sends again. What was posted behind the failed one was

@@ -88,6 +88,7 @@ mod endpoint;
 mod error;
 pub mod exchange;
 mod gather;
+mod manual;
 pub mod monitor;
 mod pd;
 mod post;
@@ -121,12 +122,14 @@ pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use datagram::{AddressHandle, DatagramQueuePair, Destination, HEADER_LEN, MULTICAST_QPN};
 pub use endpoint::{Endpoint, RemoteMemory};
 pub use error::{CompletionError, Error, Result, usual_cause};
-pub use pd::{ProtectionDomain, WritableRegionBuilder};
-pub use post::{PostError, RecvError, SendRequest};
+pub use manual::{ManualQueuePair, ManualXrcTarget, QpChange};
+pub use pd::{DmabufRegion, Given, ProtectionDomain, WritableRegionBuilder, Zeroed};
+pub use post::{PostError, RecvError, RequestError, SendRequest};
 pub use qp::{
     Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport, Uc, Ud, Xrc,
 };
-pub use raw::given::StableMemory;
+pub use raw::given::{RawMemory, SharedMemory, StableMemory};
+pub use raw::mapping::{HugePageSize, Mapping, SharedMapping};
 pub use raw::memory::{AdoptError, Buffer, ReadableRegion, WritableRegion};
 pub use srq::SharedReceiveQueue;
 pub use window::{MemoryWindow, WindowRights};
@@ -135,8 +138,9 @@ pub use xrc::{PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcTarget, XrcTarge
 // Plain values of the crates beneath that signatures here need.
 #[doc(inline)]
 pub use nic::{
-    Access, AsyncEvent, ByOperation, CompletionOpcode, Counters, DeviceAttr, DropCounters, Gid,
-    GidEntry, LinkCounters, PathMtu, PortAttr, PortState, QpEvent, QpState, Status, Traffic,
+    Access, AhAttr, AsyncEvent, ByOperation, CompletionOpcode, Counters, DeviceAttr, DropCounters,
+    Gid, GidEntry, LinkCounters, PathMtu, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpEvent,
+    QpState, QpType, Status, Traffic, TransitionError,
 };
 
 /// Names an object in asynchronous events.

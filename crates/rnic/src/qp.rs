@@ -11,6 +11,7 @@ use crate::device::{self, QpInit};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::gather::{Piece, Pieces};
+use crate::manual::ManualQueuePair;
 use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
@@ -189,7 +190,21 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
+    /// Creates the queue pair in RESET, for a program that changes its states itself. Of what the
+    /// builder is told only sizes and queues mean anything.
+    pub fn build_in_reset(self) -> Result<ManualQueuePair<T>> {
+        Ok(ManualQueuePair::new(Arc::new(self.create()?)))
+    }
+
     /// Creates the queue pair and moves it to INIT.
+    fn create_init(self) -> Result<Inner> {
+        let settings = self.settings;
+        let inner = self.create()?;
+        settings.init(&inner.qp)?;
+        Ok(inner)
+    }
+
+    /// Creates the queue pair.
     fn create(self) -> Result<Inner> {
         let cookie = crate::next_cookie();
         let context = self.pd.context();
@@ -230,7 +245,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         let qpn = qp.qpn();
         self.send_cq.attach(qpn, &work);
         self.recv_cq.attach(qpn, &work);
-        let inner = Inner {
+        Ok(Inner {
             qp,
             cookie,
             registration: Registration {
@@ -242,9 +257,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             work,
             srq: self.srq,
             pd: self.pd,
-        };
-        self.settings.init(&inner.qp)?;
-        Ok(inner)
+        })
     }
 }
 
@@ -269,7 +282,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         this.settings.fit(this.pd.context());
         let settings = this.settings;
         Ok(PreparedQueuePair {
-            inner: Arc::new(this.create()?),
+            inner: Arc::new(this.create_init()?),
             path_mtu,
             gid,
             settings,
@@ -289,7 +302,7 @@ impl QueuePairBuilder<Ud> {
     /// datagram, and what is for connections alone means nothing.
     pub fn build(self) -> Result<DatagramQueuePair> {
         let settings = self.settings;
-        let inner = self.create()?;
+        let inner = self.create_init()?;
         let receive = QpAttr {
             qp_state: QpState::Rtr,
             ..QpAttr::default()
@@ -349,6 +362,38 @@ impl Inner {
     /// Of a device of the system.
     pub(crate) fn is_system(&self) -> bool {
         self.qp.is_system()
+    }
+
+    pub(crate) fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    pub(crate) fn send_cq(&self) -> &CompletionQueue {
+        &self.registration.send_cq
+    }
+
+    pub(crate) fn recv_cq(&self) -> &CompletionQueue {
+        &self.registration.recv_cq
+    }
+
+    /// Resets the queue pair by `reset`. If it does, nothing that was posted is in flight any more,
+    /// and completions that nobody polled are gone: all of that goes with its buffers.
+    pub(crate) fn discard_posted(&self, reset: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.qp.check_alive("ibv_modify_qp")?;
+        if let Some(srq) = &self.srq {
+            // What it took out of the shared queue comes back as flushed.
+            connect::fail(&self.qp);
+            self.recv_cq().reclaim(self.qp.qpn(), srq.work());
+        }
+        // Nothing is posted meanwhile.
+        let mut send = self.work.send.lock();
+        let mut recv = self.srq.is_none().then(|| self.work.recv.lock());
+        reset()?;
+        let gone = (send.discard(), recv.as_mut().map(|queue| queue.discard()));
+        drop((send, recv));
+        // What owns a buffer's memory may do anything when it is dropped, so no lock is held.
+        drop(gone);
+        Ok(())
     }
 
     fn error(&self, error: nic::Error, posted: usize) -> Error {
@@ -635,6 +680,11 @@ impl<T: Transport> QueuePair<T> {
         self.inner.qp.state()
     }
 
+    /// State and attributes now (`ibv_query_qp`).
+    pub fn query(&self) -> Result<QpAttr> {
+        Ok(self.inner.qp.query()?)
+    }
+
     /// Packets, retries and NAKs of this queue pair.
     pub fn counters(&self) -> Counters {
         self.inner.qp.counters()
@@ -647,12 +697,12 @@ impl<T: Transport> QueuePair<T> {
 
     /// Where its send completions come out.
     pub fn send_cq(&self) -> &CompletionQueue {
-        &self.inner.registration.send_cq
+        self.inner.send_cq()
     }
 
     /// Where its receive completions come out.
     pub fn recv_cq(&self) -> &CompletionQueue {
-        &self.inner.registration.recv_cq
+        self.inner.recv_cq()
     }
 }
 

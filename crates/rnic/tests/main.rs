@@ -12,6 +12,8 @@ mod fork;
 mod libibverbs;
 mod lists;
 mod loopback;
+mod manual;
+mod memory;
 mod stopped_peer;
 mod surface;
 mod two_processes;

@@ -19,6 +19,9 @@ use crate::objects::srq::Srq;
 use crate::objects::ud::Ah;
 use crate::objects::xrcd::Xrcd;
 
+/// All attributes that every version of the library knows: the bits up to IBV_QP_DEST_QPN.
+const EVERY: u32 = (IBV_QP_DEST_QPN << 1) - 1;
+
 /// What to create (`struct ibv_qp_init_attr`).
 pub struct QpInit {
     /// Transport service.
@@ -203,24 +206,23 @@ impl Qp {
         context.outcome(VERB, given)
     }
 
-    /// State and index of the P_Key now (`ibv_query_qp`).
+    /// State and attributes now (`ibv_query_qp`). A state that there is not is ERR.
     ///
     /// # Errors
     /// The device does not answer.
-    pub fn query(&self) -> Result<(QpState, u16)> {
+    pub fn query(&self) -> Result<QpAttr> {
         const VERB: &str = "ibv_query_qp";
         let context = &self.inner.context;
         context.check_alive(VERB)?;
         let mut attr = ibv_qp_attr::default();
         // SAFETY: pointers and numbers, which may all be zero.
         let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
-        let mask = (IBV_QP_STATE | IBV_QP_PKEY_INDEX) as c_int;
         let query = context.library().query_qp;
         // SAFETY: the queue pair is alive; both are written while the call lasts.
-        let given = unsafe { query(self.ptr(), &mut attr, mask, &mut init) };
+        let given = unsafe { query(self.ptr(), &mut attr, EVERY as c_int, &mut init) };
         context.outcome(VERB, given)?;
         let state = QpState::from_ibv(attr.qp_state).unwrap_or(QpState::Err);
-        Ok((state, attr.pkey_index))
+        Ok(convert::attr_from_c(&attr, state))
     }
 
     /// Gets copies of what goes to a group (`ibv_attach_mcast`).

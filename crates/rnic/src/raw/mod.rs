@@ -6,4 +6,6 @@
 
 pub(crate) mod fd;
 pub(crate) mod given;
+pub(crate) mod mapping;
 pub(crate) mod memory;
+mod words;
