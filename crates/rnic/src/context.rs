@@ -215,6 +215,20 @@ impl Context {
         CompletionChannel::new(self.raw.create_comp_channel()?)
     }
 
+    /// The clock by which completions are stamped (`ibv_query_rt_values_ex`, and `hca_core_clock` of
+    /// `ibv_query_device_ex`). The software NIC's is CLOCK_MONOTONIC, in nanoseconds.
+    ///
+    /// # Errors
+    /// The device has none.
+    pub fn device_clock(&self) -> Result<DeviceClock> {
+        let clock = self.raw.clock()?;
+        Ok(DeviceClock {
+            now: clock.now,
+            khz: clock.khz,
+            mask: clock.mask,
+        })
+    }
+
     /// Takes one asynchronous event if there is one (`ibv_get_async_event`). A queue pair is named
     /// by [`QueuePair::event_cookie`](crate::QueuePair::event_cookie), a completion queue by its
     /// builder's id.
@@ -250,6 +264,28 @@ impl Context {
                 return Err(Error::Timeout(timeout.unwrap_or_default()));
             }
         }
+    }
+}
+
+/// The clock of a device at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceClock {
+    /// What it shows, in ticks.
+    pub now: u64,
+    /// Ticks in a millisecond; 0: the device does not tell.
+    pub khz: u64,
+    /// The bits of [`Timestamp::ticks`](crate::Timestamp::ticks) that count.
+    pub mask: u64,
+}
+
+impl DeviceClock {
+    /// How long before this the clock showed `ticks`; `None`: the frequency is unknown. The clock
+    /// begins anew at the end of its bits: what was longer ago looks as if it were later.
+    pub fn since(&self, ticks: u64) -> Option<Duration> {
+        let passed = u128::from(self.now.wrapping_sub(ticks) & self.mask);
+        let nanos = (passed * 1_000_000).checked_div(u128::from(self.khz))?;
+        Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::completion::Completion;
 use crate::context::Context;
 use crate::device;
 use crate::error::{Error, Result};
-use crate::nic::{self, CompletionOpcode, NetworkHeader, Packets, Readable, Waiting};
+use crate::nic::{self, CompletionOpcode, NetworkHeader, Packets, Readable, Stamp, Waiting};
 use crate::raw::fd;
 use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};
@@ -95,6 +95,47 @@ impl CompletionChannel {
             others,
             timeout.and_then(|t| Instant::now().checked_add(t)),
         )
+    }
+
+    /// Waits until one of these queues, which report on this channel, has a completion; gives its
+    /// place in `queues`. It arms them, looks again, and then sleeps, so that no completion is
+    /// missed that comes meanwhile. Of several that have some it is the first; begin with another
+    /// one next time if all are to have their turn.
+    ///
+    /// It takes the events of the channel: do not mix it with [`CompletionChannel::wait_event`], and
+    /// let one thread wait at a time.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; there are no queues, or one reports on another channel; as
+    /// [`CompletionQueue::poll_one`].
+    pub fn wait_any(
+        &self,
+        queues: &[&CompletionQueue],
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
+        let own = |queue: &&CompletionQueue| queue.channel().as_raw_fd() == self.as_raw_fd();
+        if queues.is_empty() || !queues.iter().all(own) {
+            return Err(Error::InvalidArgument(
+                "wait_any takes queues of its own channel, one at least".to_owned(),
+            ));
+        }
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        loop {
+            for (place, queue) in queues.iter().enumerate() {
+                if queue.has_some()? {
+                    return Ok(place);
+                }
+            }
+            for (place, queue) in queues.iter().enumerate() {
+                if queue.arm_and_check(false)? {
+                    return Ok(place);
+                }
+            }
+            if !wait(self, deadline)? {
+                return Err(Error::Timeout(timeout.unwrap_or_default()));
+            }
+            while self.try_event()?.is_some() {}
+        }
     }
 
     /// Waits for an event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
@@ -214,6 +255,7 @@ pub struct CompletionQueueBuilder {
     entries: u32,
     channel: Option<CompletionChannel>,
     id: u64,
+    timestamps: bool,
 }
 
 impl CompletionQueueBuilder {
@@ -223,6 +265,7 @@ impl CompletionQueueBuilder {
             entries,
             channel: None,
             id: 0,
+            timestamps: false,
         }
     }
 
@@ -238,16 +281,26 @@ impl CompletionQueueBuilder {
         self
     }
 
+    /// Completions say when they arose ([`Completion::timestamp`]; `ibv_create_cq_ex` with
+    /// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP` and, where the device has it, `_WALLCLOCK`). A device
+    /// of the system does not say by which P_Key a datagram came then:
+    /// [`Completion::pkey_index`] is 0.
+    pub fn timestamps(mut self) -> Self {
+        self.timestamps = true;
+        self
+    }
+
     /// Creates the queue (`ibv_create_cq`).
+    ///
+    /// # Errors
+    /// The device has no such queue, or no stamps ([`Capabilities`](crate::Capabilities)).
     pub fn build(self) -> Result<CompletionQueue> {
         let (channel, shared) = match self.channel {
             Some(channel) => (channel, true),
             None => (self.context.create_comp_channel()?, false),
         };
-        let raw = self
-            .context
-            .raw
-            .create_cq(self.entries, channel.raw(), self.id)?;
+        let device = &self.context.raw;
+        let raw = device.create_cq(self.entries, channel.raw(), self.id, self.timestamps)?;
         Ok(CompletionQueue {
             inner: Arc::new(Inner {
                 raw,
@@ -279,7 +332,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     /// Taken from the device, not yet given out.
-    taken: VecDeque<nic::Completion>,
+    taken: VecDeque<(nic::Completion, Stamp)>,
     /// Queue pairs that complete into this queue.
     qps: Vec<(u32, Arc<Work>)>,
     /// XRC shared receive queues that do.
@@ -392,6 +445,40 @@ impl CompletionQueue {
         self.inner.raw.request_notify(solicited_only);
     }
 
+    /// Arms the queue and then looks: true if there is something to poll now, be it what an earlier
+    /// poll has taken from the device. False: the next completion is reported on the channel. So
+    /// whoever polls until there is nothing, calls this, and sleeps if it is false loses no wake-up,
+    /// also in an event loop:
+    ///
+    /// ```
+    /// # fn f(queue: &rnic::CompletionQueue) -> rnic::Result<()> {
+    /// loop {
+    ///     while let Some(completion) = queue.poll_one()? {
+    ///         // Use it.
+    /// #       drop(completion);
+    ///     }
+    ///     if !queue.arm_and_check(false)? {
+    ///         return Ok(()); // until the channel's descriptor is readable: then take its events
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_one`].
+    pub fn arm_and_check(&self, solicited_only: bool) -> Result<bool> {
+        self.arm(solicited_only);
+        self.has_some()
+    }
+
+    /// There is something to poll.
+    fn has_some(&self) -> Result<bool> {
+        self.inner.raw.check_alive("ibv_poll_cq")?;
+        let mut state = self.inner.state.lock();
+        state.refill(&self.inner.raw)?;
+        Ok(!state.taken.is_empty())
+    }
+
     /// What belongs to the completions. `None` in a forked child, where whoever has it locked may
     /// not exist.
     fn state(&self) -> Option<MutexGuard<'_, State>> {
@@ -443,7 +530,7 @@ impl CompletionQueue {
         let of_it = |entry: &nic::Completion| srq_of(entry.wr_id) == Some(number);
         state
             .taken
-            .retain(|entry| !(is_receive(entry.opcode) && of_it(entry)));
+            .retain(|(entry, _)| !(is_receive(entry.opcode) && of_it(entry)));
         // The last handle of what is posted to it.
         drop(state);
         drop(forgotten);
@@ -458,9 +545,10 @@ impl CompletionQueue {
             return;
         };
         let taken = &mut state.taken;
-        self.inner.raw.take_all(|entry| taken.push_back(entry));
+        let raw = &self.inner.raw;
+        raw.take_all(|entry, stamp| taken.push_back((entry, stamp)));
         let (mut gone, mut released) = (Vec::new(), Vec::new());
-        taken.retain(|entry| {
+        taken.retain(|(entry, _)| {
             let ours = entry.qpn == qpn && is_receive(entry.opcode);
             if ours {
                 gone.extend(queue.lock().complete(entry.wr_id, &mut released));
@@ -500,20 +588,26 @@ impl State {
         let its = self.qps.extract_if(.., |(number, _)| *number == qpn);
         let forgotten = its.collect();
         self.taken
-            .retain(|entry| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
+            .retain(|(entry, _)| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
         forgotten
+    }
+
+    /// Takes completions from the device, if none are left that were.
+    fn refill(&mut self, cq: &device::Cq) -> Result<()> {
+        if self.taken.is_empty() {
+            let taken = &mut self.taken;
+            cq.poll(BATCH, &mut |entry, stamp| taken.push_back((*entry, stamp)))?;
+        }
+        Ok(())
     }
 
     fn next(&mut self, cq: &device::Cq) -> Result<Option<Completion>> {
         loop {
-            if self.taken.is_empty() {
-                let taken = &mut self.taken;
-                cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
-            }
-            let Some(entry) = self.taken.pop_front() else {
+            self.refill(cq)?;
+            let Some((entry, stamp)) = self.taken.pop_front() else {
                 return Ok(None);
             };
-            if let Some(completion) = self.finish(entry, cq.is_system()) {
+            if let Some(completion) = self.finish(entry, stamp, cq.is_system()) {
                 return Ok(Some(completion));
             }
         }
@@ -521,7 +615,12 @@ impl State {
 
     /// Finds the work request of a completion and takes its buffer out of the queue. `None`: its
     /// queue pair was reset meanwhile.
-    fn finish(&self, mut entry: nic::Completion, of_system: bool) -> Option<Completion> {
+    fn finish(
+        &self,
+        mut entry: nic::Completion,
+        stamp: Stamp,
+        of_system: bool,
+    ) -> Option<Completion> {
         let mut released = Vec::new();
         let of_qp = || self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn);
         let queue = match (is_receive(entry.opcode), srq_of(entry.wr_id)) {
@@ -551,6 +650,7 @@ impl State {
             pieces: found.map(|f| f.pieces).unwrap_or_default(),
             taken: 0,
             entry,
+            stamp,
             released,
         })
     }

@@ -116,8 +116,8 @@ pub use cm::{
     CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
     CmRequest,
 };
-pub use completion::Completion;
-pub use context::{Context, Device, devices};
+pub use completion::{Completion, Timestamp};
+pub use context::{Context, Device, DeviceClock, devices};
 pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use datagram::{AddressHandle, DatagramQueuePair, Destination, HEADER_LEN, MULTICAST_QPN};
 pub use endpoint::{Endpoint, RemoteMemory};

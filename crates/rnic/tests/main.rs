@@ -17,6 +17,7 @@ mod memory;
 mod stopped_peer;
 mod surface;
 mod two_processes;
+mod waiting;
 mod xrc;
 mod xrc_target;
 

@@ -159,6 +159,11 @@ impl Context {
             .find(|entry| entry.index == index)
     }
 
+    /// The device's clock, which completions are stamped by: nanoseconds (`ibv_query_rt_values_ex(3)`).
+    pub fn clock_ns(&self) -> u64 {
+        self.shared.nic.host().now_ns()
+    }
+
     /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one
     /// token.
     pub fn async_fd(&self) -> RawFd {

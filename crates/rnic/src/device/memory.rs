@@ -163,7 +163,7 @@ pub(super) enum XrcParts {
 
 pub(super) fn xrc_parts(domain: &Xrcd, cq: &Cq) -> Result<XrcParts> {
     Ok(match (domain, cq) {
-        (Xrcd::Software(domain), Cq::Software(cq)) => {
+        (Xrcd::Software(domain), Cq::Software(cq) | Cq::Stamped(cq)) => {
             XrcParts::Software(domain.clone(), cq.clone())
         }
         (Xrcd::System(domain), Cq::System(cq)) => XrcParts::System(domain.clone(), cq.clone()),

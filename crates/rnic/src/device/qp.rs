@@ -46,23 +46,25 @@ impl Qp {
             cap,
             cookie,
         } = init;
+        if let (Pd::Software(pd), Some(send_cq), Some(recv_cq)) =
+            (pd, send_cq.software(), recv_cq.software())
+        {
+            let srq = match srq {
+                None => None,
+                Some(Srq::Software(srq)) => Some(srq.clone()),
+                Some(_) => return Err(of_another_device(VERB)),
+            };
+            return Ok(Qp::Software(pd.create_qp(&nic::QpInit {
+                qp_type,
+                send_cq: send_cq.clone(),
+                recv_cq: recv_cq.clone(),
+                srq,
+                cap,
+                sq_sig_all: false,
+                cookie,
+            })?));
+        }
         match (pd, send_cq, recv_cq) {
-            (Pd::Software(pd), Cq::Software(send_cq), Cq::Software(recv_cq)) => {
-                let srq = match srq {
-                    None => None,
-                    Some(Srq::Software(srq)) => Some(srq.clone()),
-                    Some(_) => return Err(of_another_device(VERB)),
-                };
-                Ok(Qp::Software(pd.create_qp(&nic::QpInit {
-                    qp_type,
-                    send_cq: send_cq.clone(),
-                    recv_cq: recv_cq.clone(),
-                    srq,
-                    cap,
-                    sq_sig_all: false,
-                    cookie,
-                })?))
-            }
             (Pd::System(pd), Cq::System(send_cq), Cq::System(recv_cq)) => {
                 let srq = match srq {
                     None => None,
