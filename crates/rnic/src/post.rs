@@ -441,6 +441,7 @@ pub struct RequestError {
     pub buffer: Option<Buffer>,
 }
 
+/// For `?`. The request goes, and all buffers are freed.
 impl From<RequestError> for Error {
     fn from(error: RequestError) -> Error {
         error.error
@@ -483,12 +484,14 @@ impl RecvError {
     }
 }
 
+/// For `?`. The request goes, and its buffers are freed.
 impl From<PostError> for Error {
     fn from(error: PostError) -> Error {
         error.error
     }
 }
 
+/// For `?`. The buffers are freed.
 impl From<RecvError> for Error {
     fn from(error: RecvError) -> Error {
         error.error

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::connect::{self, Place, Settings, common_setters};
@@ -12,7 +13,10 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::gather::{Piece, Pieces};
 use crate::manual::ManualQueuePair;
-use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use crate::nic::{
+    self, Access, AsyncEvent, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpEvent, QpState,
+    QpType,
+};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
 use crate::raw::memory::Buffer;
@@ -449,9 +453,15 @@ impl Inner {
         let mut queue = self.work.send.lock();
         let posted = self.qp.post_send(std::iter::once((&request, queue.next())));
         match posted {
-            // Refused so unclearly that its memory may be in use.
-            Ok(()) | Err((1.., _)) => {
+            Ok(()) => {
                 queue.push(request.into_entry());
+                Ok(())
+            }
+            // Refused so unclearly that its memory may be in use.
+            Err((1.., _)) => {
+                queue.push(request.into_entry());
+                drop(queue);
+                connect::fail(&self.qp);
                 Ok(())
             }
             Err((0, error)) => Err(PostError {
@@ -592,6 +602,10 @@ impl<T: Connected> QueuePair<T> {
     /// Posts a request to the send queue (`ibv_post_send`). The buffer moves in and comes back with
     /// the completion; if posting fails, with the error. A full queue is not fatal: see
     /// [`Error::is_queue_full`].
+    ///
+    /// A library of the system may refuse a request without saying that it is this one. Then it may
+    /// be posted all the same, and its buffer in use: it counts as posted, and the queue pair is
+    /// moved to ERR, so that the request completes as flushed or goes with the queue pair.
     pub fn post(&self, request: SendRequest) -> std::result::Result<(), PostError> {
         self.inner.post_send(request)
     }
@@ -637,6 +651,43 @@ impl<T: Connected> QueuePair<T> {
     /// Posts a receive without memory: enough for a WRITE with immediate or an empty message.
     pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.post_recv(Pieces::default(), id)
+    }
+
+    /// Ends the queue pair in an orderly way: moves it to ERR, after which everything that is posted
+    /// completes, most of it as flushed. If its receives come from a shared queue, this waits until
+    /// the device says that it takes no more of them ([`QpEvent::LastWqeReached`], IBTA vol. 1,
+    /// 11.6.3.5). Then the completion queue has all that it took: poll it until it is empty before
+    /// the queue pair is dropped, and no receive of the shared queue is lost.
+    ///
+    /// Other asynchronous events that come meanwhile are kept for
+    /// [`Context::try_async_event`](crate::Context::try_async_event). A thread that takes events at
+    /// the same time may take this one.
+    ///
+    /// # Errors
+    /// The device refuses; [`Error::Timeout`] if the event does not come in time.
+    ///
+    /// [`QpEvent::LastWqeReached`]: crate::QpEvent::LastWqeReached
+    pub fn drain(&self, timeout: Duration) -> Result<()> {
+        let failed = QpAttr {
+            qp_state: QpState::Err,
+            ..QpAttr::default()
+        };
+        let before = self.state();
+        self.inner.qp.modify(&failed, QpAttrMask::STATE)?;
+        if !self.inner.has_srq() {
+            return Ok(());
+        }
+        let (cookie, event) = (self.inner.cookie, QpEvent::LastWqeReached);
+        let last = AsyncEvent::Qp { cookie, event };
+        // It comes once, as the queue pair fails: one that had failed may have told it already.
+        let timeout = match before {
+            QpState::Err => Duration::ZERO,
+            _ => timeout,
+        };
+        match self.pd().context().wait_for_event(&last, timeout) {
+            Err(Error::Timeout(_)) if before == QpState::Err => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Gathers requests that are posted together ([`Batch::commit`]).

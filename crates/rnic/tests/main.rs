@@ -14,6 +14,7 @@ mod lists;
 mod loopback;
 mod manual;
 mod memory;
+mod shared_receives;
 mod stopped_peer;
 mod surface;
 mod two_processes;

@@ -497,7 +497,7 @@ fn attributes_are_told_as_they_were_set() {
 
 /// Memory that counts when it goes.
 #[derive(Debug)]
-struct Counted(Vec<u8>, Arc<AtomicUsize>);
+pub(crate) struct Counted(pub(crate) Vec<u8>, pub(crate) Arc<AtomicUsize>);
 
 impl Drop for Counted {
     fn drop(&mut self) {

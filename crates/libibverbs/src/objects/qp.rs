@@ -297,14 +297,10 @@ impl Qp {
             (Ok(()), None) => Ok(slots.len()),
             (Ok(()), Some(error)) => Err((slots.len(), error)),
             (Err(error), _) => {
+                // It names none of them, or nothing at all: any of them may be posted.
                 let mut requests = slots.iter().map(|slot| &raw const slot.wr);
-                let posted = match bad.is_null() {
-                    true => 0,
-                    false => requests
-                        .position(|request| request == bad.cast_const())
-                        .unwrap_or(slots.len()),
-                };
-                Err((posted, error))
+                let refused = requests.position(|request| request == bad.cast_const());
+                Err((refused.unwrap_or(slots.len()), error))
             }
         }
     }
@@ -502,8 +498,8 @@ pub(crate) fn post_receives(
     let request = &raw mut wr;
     let (given, bad) = post(request);
     match context.outcome(verb, given) {
-        // It names another request as the refused one, so this one may be posted.
-        Err(_) if !bad.is_null() && bad != request => Ok(Posted),
+        // It does not name this request as the refused one, so it may be posted.
+        Err(_) if bad != request => Ok(Posted),
         outcome => outcome.map(|()| Posted),
     }
 }

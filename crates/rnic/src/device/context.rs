@@ -152,6 +152,13 @@ impl Context {
         })
     }
 
+    pub(crate) fn check_alive(&self, verb: &'static str) -> Result<()> {
+        match self {
+            Context::Software(context) => context.check_alive(verb),
+            Context::System(context) => context.check_alive(verb),
+        }
+    }
+
     pub(crate) fn async_fd(&self) -> RawFd {
         either!(Context, self, context => context.async_fd())
     }
