@@ -220,6 +220,11 @@ impl DatagramQueuePair {
         self.inner.qp.qpn()
     }
 
+    /// The protection domain it was created in.
+    pub fn pd(&self) -> &ProtectionDomain {
+        self.inner.pd()
+    }
+
     /// Queue key: what senders must know.
     pub fn qkey(&self) -> u32 {
         self.qkey

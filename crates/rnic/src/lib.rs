@@ -1,6 +1,27 @@
 //! Safe RDMA verbs on a NIC made of software: connections and datagrams over RoCEv2, on any Linux
 //! machine, without privileges, kernel modules or RDMA hardware.
 //!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use rnic::{Context, Rc, SendRequest};
+//!
+//! let context = Context::open()?;
+//! let pd = context.alloc_pd()?;
+//! let cq = context.create_cq(16).build()?;
+//! let prepared = pd.create_qp::<Rc>(&cq, &cq).build()?;
+//! prepared.post_recv(pd.buffer(64)?, 1)?;
+//! let peer = prepared.endpoint(); // itself; another one's comes by `exchange`, or use `cm`
+//! let qp = prepared.handshake(peer)?;
+//! qp.post(SendRequest::send(pd.buffer_from(b"hello, verbs")?).unsignaled())?;
+//! let received = cq.wait(std::time::Duration::from_secs(5))?.ok()?;
+//! assert_eq!(received.data(), b"hello, verbs");
+//! # Ok(())
+//! # }
+//! ```
+//! [`guide`] says which buffer is for what, and what the calls of C and of other crates are here.
+//! `examples` has a program per task: `echo`, `key_value`, `datagrams`, `multicast`, `xrc`,
+//! `hardware`.
+//!
 //! # The shape of it
 //! * Handles ([`Context`], [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`], ...) are
 //!   reference counted: cheap to clone, `Send + Sync`, without lifetimes. An object keeps alive
@@ -88,6 +109,7 @@ mod endpoint;
 mod error;
 pub mod exchange;
 mod gather;
+pub mod guide;
 mod manual;
 pub mod monitor;
 mod pd;

@@ -63,7 +63,12 @@ fn tests_of_devices() -> Vec<String> {
     let list = Command::new(this).arg("--list").output();
     let list = String::from_utf8(list.expect("it lists").stdout).expect("text");
     let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let other = ["libibverbs::", "surface::", "stopped_peer::the_peer"];
+    let other = [
+        "abilities::",
+        "libibverbs::",
+        "surface::",
+        "stopped_peer::the_peer",
+    ];
     let of_devices = names.filter(|name| !other.iter().any(|other| name.starts_with(other)));
     of_devices.map(str::to_owned).collect()
 }

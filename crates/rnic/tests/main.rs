@@ -1,6 +1,7 @@
 //! The files beside this one, in one program, which is linked once. Each test has a process of its
 //! own, by cargo-nextest.
 
+mod abilities;
 mod cm;
 mod cm_events;
 mod connection_report;
@@ -8,6 +9,7 @@ mod datagrams;
 mod devices;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
+mod examples;
 mod fork;
 mod libibverbs;
 mod lists;
