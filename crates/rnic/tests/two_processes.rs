@@ -109,3 +109,16 @@ fn example_rdma_write_read() {
         assert!(text.contains(&held), "{text}");
     }
 }
+
+/// It compares what it says it does; how they compare, an idle machine and a release build tell.
+#[test]
+fn example_owned_against_raw() {
+    let text = client("owned_against_raw", &["3"]);
+    for kind in ["SEND", "WRITE"] {
+        for size in [64, 1024, 16384] {
+            let row = format!("{kind:5} of {size:5} bytes: owned");
+            assert!(text.contains(&row), "{row:?} in {text}");
+        }
+    }
+    assert_eq!(text.matches("ratio").count(), 6, "{text}");
+}
