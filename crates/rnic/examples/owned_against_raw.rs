@@ -12,7 +12,9 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use rnic::{Buffer, CompletionQueue, Context, QueuePair, Rc, RemoteMemory, SendRequest};
+use rnic::{
+    Buffer, CompletionOpcode, CompletionQueue, Context, QueuePair, Rc, RemoteMemory, SendRequest,
+};
 use rnic_nic as nic;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -30,12 +32,21 @@ enum Kind {
     Write,
 }
 
+impl Kind {
+    /// A SEND has one on each side.
+    fn completions(self) -> usize {
+        match self {
+            Kind::Send => 2,
+            Kind::Write => 1,
+        }
+    }
+}
+
 /// By the safe API: two queue pairs, and buffers that go around.
 struct Owned {
     left: QueuePair<Rc>,
     right: QueuePair<Rc>,
-    left_cq: CompletionQueue,
-    right_cq: CompletionQueue,
+    cq: CompletionQueue,
     to: RemoteMemory,
     _region: rnic::WritableRegion,
     sends: Option<Buffer>,
@@ -61,17 +72,15 @@ impl Owned {
         let context = Context::open_by_name("rnic0")?;
         let gid = context.loopback_gid()?;
         let pd = context.alloc_pd()?;
-        let [left_cq, right_cq] = [(); 2].map(|()| context.create_cq(64).build());
-        let (left_cq, right_cq) = (left_cq?, right_cq?);
-        let left = pd.create_qp::<Rc>(&left_cq, &left_cq).gid(&gid).build()?;
-        let right = pd.create_qp::<Rc>(&right_cq, &right_cq).gid(&gid).build()?;
+        let cq = context.create_cq(64).build()?;
+        let left = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build()?;
+        let right = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build()?;
         let (to_left, to_right) = (left.endpoint(), right.endpoint());
         let region = pd.writable(size).build()?;
         Ok(Owned {
             left: left.handshake(to_right)?,
             right: right.handshake(to_left)?,
-            left_cq,
-            right_cq,
+            cq,
             to: region.remote(),
             _region: region,
             sends: Some(pd.buffer(size)?),
@@ -92,10 +101,14 @@ impl Owned {
                 Kind::Write => SendRequest::write(buffer, self.to),
             };
             self.left.post(request.id(id.into()))?;
-            if let Kind::Send = kind {
-                self.receives = next(&self.right_cq)?.into_buffer();
+            for _ in 0..kind.completions() {
+                let done = next(&self.cq)?;
+                let place = match done.opcode() {
+                    CompletionOpcode::Recv => &mut self.receives,
+                    _ => &mut self.sends,
+                };
+                *place = done.into_buffer();
             }
-            self.sends = next(&self.left_cq)?.into_buffer();
         }
         Ok(begin.elapsed())
     }
@@ -105,8 +118,7 @@ impl Owned {
 struct Raw {
     left: nic::Qp,
     right: nic::Qp,
-    left_cq: nic::Cq,
-    right_cq: nic::Cq,
+    cq: nic::Cq,
     regions: [nic::Mr; 3],
     _memory: Vec<u8>,
     size: usize,
@@ -121,9 +133,8 @@ impl Raw {
             .min_by_key(|row| row.addr.is_ipv6())
             .ok_or("no loopback")?;
         let pd = context.alloc_pd();
-        let [left_cq, right_cq] = [(); 2].map(|()| context.create_cq(64, None, 0));
-        let (left_cq, right_cq) = (left_cq?, right_cq?);
-        let make = |cq: &nic::Cq| {
+        let cq = context.create_cq(64, None, 0)?;
+        let make = || {
             pd.create_qp(&nic::QpInit {
                 qp_type: nic::QpType::Rc,
                 send_cq: cq.clone(),
@@ -140,7 +151,7 @@ impl Raw {
                 cookie: 0,
             })
         };
-        let (left, right) = (make(&left_cq)?, make(&right_cq)?);
+        let (left, right) = (make()?, make()?);
         for (qp, peer) in [(&left, &right), (&right, &left)] {
             connect(qp, peer.qpn(), gid)?;
         }
@@ -157,8 +168,7 @@ impl Raw {
         Ok(Raw {
             left,
             right,
-            left_cq,
-            right_cq,
+            cq,
             regions,
             _memory: memory,
             size,
@@ -201,10 +211,9 @@ impl Raw {
             };
             let posted = self.left.post_send(&mut std::iter::once(Ok(request)));
             posted.map_err(|(_, error)| error)?;
-            if let Kind::Send = kind {
-                taken(&self.right_cq)?;
+            for _ in 0..kind.completions() {
+                taken(&self.cq)?;
             }
-            taken(&self.left_cq)?;
         }
         Ok(begin.elapsed())
     }
