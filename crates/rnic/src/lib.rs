@@ -110,6 +110,9 @@ mod error;
 pub mod exchange;
 mod gather;
 pub mod guide;
+#[cfg(feature = "raw")]
+#[allow(unsafe_code, reason = "to hand out an object beneath takes a promise")]
+pub mod handles;
 mod manual;
 pub mod monitor;
 mod pd;

@@ -253,6 +253,11 @@ impl<T: Transport> ManualQueuePair<T> {
         }
     }
 
+    #[cfg(feature = "raw")]
+    pub(crate) fn raw(&self) -> &device::Qp {
+        &self.inner.qp
+    }
+
     /// Changes state and attributes (`ibv_modify_qp`). On the way to RESET what is posted and what
     /// nobody has polled is discarded with its buffers, as when the queue pair is destroyed.
     ///

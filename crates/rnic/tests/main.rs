@@ -11,6 +11,8 @@ mod devices;
 mod environment;
 mod examples;
 mod fork;
+#[cfg(feature = "raw")]
+mod handles;
 mod libibverbs;
 mod lists;
 mod loopback;

@@ -162,7 +162,6 @@ fn a_borrowed_range_is_registered_by_contract() {
     let buffer = right.done().into_buffer().expect("comes back");
     let range: RawMemory = buffer.into_memory().expect("all of it");
     assert_eq!((range.first(), range.len()), (first, 64));
-    drop(range);
     assert_eq!(&bytes[..12], b"into a range");
 }
 
@@ -271,11 +270,11 @@ fn words_and_orders_that_there_are_not_are_refused() {
         region.store_u64(8, 3, order).expect("of both");
         assert_eq!(region.load_u64(8, order).expect("of both"), 3);
     }
-    let mut words = vec![0u64; 8];
+    let mut words = [0u64; 8];
     let first: NonNull<u8> = NonNull::from(&mut words[..]).cast();
-    // SAFETY: the vector has 64 bytes.
+    // SAFETY: the array has 64 bytes.
     let odd = unsafe { first.add(3) };
-    // SAFETY: nobody uses the vector until the region is gone.
+    // SAFETY: nobody uses the array until the region is gone.
     let range = unsafe { RawMemory::new(odd, 40) };
     let region = left.pd.adopt_writable(range).build().expect("registered");
     let refused = region.load_u64(0, Ordering::SeqCst).expect_err("odd");

@@ -169,6 +169,11 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Cq {
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.ptr().cast()
+    }
+
     pub(crate) fn ptr(&self) -> *mut ibv_cq {
         self.inner.ptr.as_ptr()
     }

@@ -51,6 +51,11 @@ impl Pd {
         &self.inner.context
     }
 
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut core::ffi::c_void {
+        self.ptr().cast()
+    }
+
     pub(crate) fn ptr(&self) -> *mut ibv_pd {
         self.inner.ptr.as_ptr()
     }
@@ -197,6 +202,13 @@ impl Mr {
     /// Address of the first byte, as work requests name it.
     pub fn addr(&self) -> u64 {
         self.addr
+    }
+
+    /// The library's object, alive as long as the handle; NULL: it has ended.
+    pub fn as_ptr(&self) -> *mut core::ffi::c_void {
+        self.ptr
+            .map_or(core::ptr::null_mut(), NonNull::as_ptr)
+            .cast()
     }
 
     pub(crate) fn ptr(&self) -> Option<*mut ibv_mr> {

@@ -158,6 +158,11 @@ impl Xrcd {
 }
 
 impl Qp {
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.ptr().cast()
+    }
+
     fn ptr(&self) -> *mut ibv_qp {
         self.inner.ptr.as_ptr()
     }

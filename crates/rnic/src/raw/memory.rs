@@ -505,6 +505,11 @@ impl WritableRegion {
         }
     }
 
+    #[cfg(feature = "raw")]
+    pub(crate) fn mr(&self) -> &device::Mr {
+        &self.inner.mr
+    }
+
     /// Both handles, if they are a system's device's.
     pub(crate) fn window_of<'a>(
         &'a self,
