@@ -6,9 +6,12 @@ use rnic_layouts::cm::{rdma_conn_param, rdma_ud_param};
 use rnic_layouts::*;
 use rnic_nic::cm::{ConnEvent, EventKind, UdEvent};
 use rnic_nic::{
-    Access, AhAttr, Completion, CompletionOpcode, DeviceAttr, Gid, Immediate, NetworkHeader,
-    PathMtu, PortAttr, PortState, QpAttr, QpCap, QpEvent, QpState, Status,
+    Completion, CompletionOpcode, DeviceAttr, Immediate, NetworkHeader, PathMtu, PortAttr,
+    PortState, QpAttr, QpEvent, QpState, Status,
 };
+
+use rnic_convert::ah_from_c;
+pub use rnic_convert::{ah_to_c, attr_to_c, cap_from_c, cap_to_c};
 
 /// Marks the ids of sends, by the highest two bits. What a failed request was, its completion does
 /// not tell otherwise: only id, status, QP number and vendor's code mean something then
@@ -109,104 +112,12 @@ pub fn completion(wc: &ibv_wc) -> Completion {
     }
 }
 
-pub fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
-    ibv_qp_cap {
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
-    }
-}
-
-pub fn cap_from_c(cap: &ibv_qp_cap) -> QpCap {
-    QpCap {
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
-    }
-}
-
-pub fn ah_to_c(ah: &AhAttr) -> ibv_ah_attr {
-    ibv_ah_attr {
-        grh: ibv_global_route {
-            dgid: ibv_gid { raw: ah.dgid.0 },
-            flow_label: ah.flow_label,
-            sgid_index: ah.sgid_index,
-            hop_limit: ah.hop_limit,
-            traffic_class: ah.traffic_class,
-        },
-        dlid: ah.dlid,
-        sl: ah.sl,
-        src_path_bits: ah.src_path_bits,
-        static_rate: ah.static_rate,
-        is_global: u8::from(ah.is_global),
-        port_num: ah.port_num,
-    }
-}
-
-pub fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
-    ibv_qp_attr {
-        qp_state: attr.qp_state as u32,
-        cur_qp_state: attr.cur_qp_state as u32,
-        path_mtu: attr.path_mtu.map_or(0, PathMtu::to_ibv),
-        qkey: attr.qkey,
-        rq_psn: attr.rq_psn,
-        sq_psn: attr.sq_psn,
-        dest_qp_num: attr.dest_qp_num,
-        qp_access_flags: attr.qp_access_flags.0,
-        cap: cap_to_c(&attr.cap),
-        ah_attr: ah_to_c(&attr.ah),
-        pkey_index: attr.pkey_index,
-        max_rd_atomic: attr.max_rd_atomic,
-        max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer,
-        port_num: attr.port_num,
-        timeout: attr.timeout,
-        retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
-        ..ibv_qp_attr::default()
-    }
-}
-
-fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
-    AhAttr {
-        dgid: Gid(ah.grh.dgid.raw),
-        flow_label: ah.grh.flow_label,
-        sgid_index: ah.grh.sgid_index,
-        hop_limit: ah.grh.hop_limit,
-        traffic_class: ah.grh.traffic_class,
-        dlid: ah.dlid,
-        sl: ah.sl,
-        src_path_bits: ah.src_path_bits,
-        static_rate: ah.static_rate,
-        is_global: ah.is_global != 0,
-        port_num: ah.port_num,
-    }
-}
-
-/// Attributes that a connection manager gives for a transition to this state.
+/// Attributes that a device or a connection manager gives; the state is the caller's to judge.
 pub fn attr_from_c(attr: &ibv_qp_attr, qp_state: QpState) -> QpAttr {
     QpAttr {
         qp_state,
-        path_mtu: PathMtu::from_ibv(attr.path_mtu),
-        qkey: attr.qkey,
-        rq_psn: attr.rq_psn,
-        sq_psn: attr.sq_psn,
-        dest_qp_num: attr.dest_qp_num,
-        qp_access_flags: Access(attr.qp_access_flags),
-        ah: ah_from_c(&attr.ah_attr),
-        pkey_index: attr.pkey_index,
-        max_rd_atomic: attr.max_rd_atomic,
-        max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer,
-        port_num: attr.port_num,
-        timeout: attr.timeout,
-        retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
-        ..QpAttr::default()
+        cur_qp_state: qp_state,
+        ..rnic_convert::attr_from_c(attr)
     }
 }
 

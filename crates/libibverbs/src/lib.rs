@@ -24,6 +24,7 @@ mod library;
 #[allow(unsafe_code, reason = "calls the library's functions")]
 mod objects;
 
+pub use objects::clock::DeviceClock;
 pub use objects::context::{Context, Device, devices};
 pub use objects::cq::{CompChannel, Cq};
 pub use objects::memory::{Mr, Mw, Pd};

@@ -53,6 +53,12 @@ macro_rules! symbols {
 type QueryGidTable =
     unsafe extern "C" fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
 
+/// Domain, memory, bytes, the address it goes by, rights.
+type RegisterAt = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr;
+/// Domain, offset, bytes, the address it goes by, descriptor, rights.
+type RegisterDmabuf =
+    unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
+
 symbols! {
     /// The functions of libibverbs.
     Library {
@@ -107,6 +113,8 @@ symbols! {
         fn(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
     } if there {
         query_gid_table: c"_ibv_query_gid_table", c"IBVERBS_1.11", QueryGidTable;
+        reg_mr_iova: c"ibv_reg_mr_iova", c"IBVERBS_1.7", RegisterAt;
+        reg_dmabuf_mr: c"ibv_reg_dmabuf_mr", c"IBVERBS_1.12", RegisterDmabuf;
     }
 }
 

@@ -90,6 +90,8 @@ pub struct BatchError {
     pub requests: Vec<SendRequest>,
 }
 
+/// For `?`. The requests go, and their buffers are freed: whoever wants to post them again takes
+/// them out of the error first.
 impl From<BatchError> for Error {
     fn from(error: BatchError) -> Error {
         error.error

@@ -36,6 +36,9 @@ pub struct Capabilities {
     pub flush: bool,
     /// Groups of datagrams.
     pub multicast: bool,
+    /// Completions can be stamped
+    /// ([`CompletionQueueBuilder::timestamps`](crate::CompletionQueueBuilder::timestamps)).
+    pub timestamps: bool,
     /// The connection manager ([`cm`](crate::cm)) connects its queue pairs of RC, and finds services
     /// for datagrams.
     pub connection_manager: bool,
@@ -70,6 +73,7 @@ impl Context {
                     windows: true,
                     flush: true,
                     multicast: true,
+                    timestamps: true,
                     connection_manager: true,
                     connection_manager_uc: true,
                     connection_manager_qkey: true,
@@ -88,6 +92,7 @@ impl Context {
                 windows: can.windows,
                 flush: false,
                 multicast: can.multicast,
+                timestamps: can.timestamps,
                 connection_manager: rnic_libibverbs::cm::is_there(),
                 connection_manager_uc: false,
                 connection_manager_qkey: false,

@@ -1,11 +1,23 @@
 //! Completions: what became of a work request, and its buffer back.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::error::CompletionError;
 use crate::gather::Pieces;
-use crate::nic::{self, CompletionOpcode, Immediate, Status};
+use crate::nic::{self, CompletionOpcode, Immediate, Stamp, Status};
 use crate::raw::memory::Buffer;
+
+/// When a completion arose; see
+/// [`CompletionQueueBuilder::timestamps`](crate::CompletionQueueBuilder::timestamps).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timestamp {
+    /// Ticks of the device's clock ([`Context::device_clock`](crate::Context::device_clock)).
+    pub ticks: u64,
+    /// Time since the epoch; `None`: the device has no such stamps.
+    pub wallclock: Option<Duration>,
+}
 
 /// A finished work request.
 ///
@@ -15,6 +27,8 @@ use crate::raw::memory::Buffer;
 #[derive(Debug)]
 pub struct Completion {
     pub(crate) entry: nic::Completion,
+    /// Zero: of a queue without.
+    pub(crate) stamp: Stamp,
     pub(crate) id: u64,
     pub(crate) pieces: Pieces,
     /// Bytes of the buffers that were taken out.
@@ -23,6 +37,15 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// When it arose, if the queue was made with timestamps.
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        let Stamp { raw, wallclock } = self.stamp;
+        (self.stamp != Stamp::default()).then(|| Timestamp {
+            ticks: raw,
+            wallclock: (wallclock != 0).then(|| Duration::from_nanos(wallclock)),
+        })
+    }
+
     /// The id that the work request was given (`wr_id`).
     pub fn id(&self) -> u64 {
         self.id

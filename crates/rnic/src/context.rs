@@ -1,8 +1,12 @@
 //! Devices, and the open device.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustix_futex_sync::Mutex;
 
 use crate::capabilities::BackEnd;
 use crate::cq::{CompletionChannel, CompletionQueueBuilder};
@@ -71,6 +75,8 @@ impl Device {
 #[derive(Clone)]
 pub struct Context {
     pub(crate) raw: device::Context,
+    /// Events that somebody took who waited for another one.
+    kept: Arc<Mutex<VecDeque<AsyncEvent>>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -119,7 +125,10 @@ impl Context {
             reason: "cannot make the event descriptor non-blocking".to_owned(),
             source,
         })?;
-        Ok(Context { raw })
+        Ok(Context {
+            raw,
+            kept: Arc::default(),
+        })
     }
 
     /// The name of the device, as its driver has it.
@@ -215,10 +224,32 @@ impl Context {
         CompletionChannel::new(self.raw.create_comp_channel()?)
     }
 
+    /// The clock by which completions are stamped (`ibv_query_rt_values_ex`, and `hca_core_clock` of
+    /// `ibv_query_device_ex`). The software NIC's is CLOCK_MONOTONIC, in nanoseconds.
+    ///
+    /// # Errors
+    /// The device has none.
+    pub fn device_clock(&self) -> Result<DeviceClock> {
+        let clock = self.raw.clock()?;
+        Ok(DeviceClock {
+            now: clock.now,
+            khz: clock.khz,
+            mask: clock.mask,
+        })
+    }
+
     /// Takes one asynchronous event if there is one (`ibv_get_async_event`). A queue pair is named
     /// by [`QueuePair::event_cookie`](crate::QueuePair::event_cookie), a completion queue by its
     /// builder's id.
     pub fn try_async_event(&self) -> Result<Option<AsyncEvent>> {
+        self.raw.check_alive("ibv_get_async_event")?;
+        if let Some(event) = self.kept.lock().pop_front() {
+            return Ok(Some(event));
+        }
+        self.take_event()
+    }
+
+    fn take_event(&self) -> Result<Option<AsyncEvent>> {
         match self.raw.wait_async_event() {
             Ok(event) => Ok(Some(event)),
             Err(error) if error.errno() == libc::EAGAIN || error.errno() == libc::EINTR => Ok(None),
@@ -234,22 +265,46 @@ impl Context {
             if let Some(event) = self.try_async_event()? {
                 return Ok(event);
             }
-            const VERB: &str = "ibv_get_async_event";
-            self.raw.begin_wait(VERB);
-            let readable = fd::wait_readable(self.raw.async_fd(), deadline);
-            nic::wait_over(match readable {
-                Ok(true) => nic::Over::Done,
-                _ => nic::Over::Idle,
-            });
-            let readable = readable.map_err(|source| Error::Verb {
-                verb: VERB,
-                reason: "cannot wait for events".to_owned(),
-                source,
-            })?;
-            if !readable {
+            if !self.sleep_for_event(deadline)? {
                 return Err(Error::Timeout(timeout.unwrap_or_default()));
             }
         }
+    }
+
+    /// Waits for this event; others are kept for [`Context::try_async_event`].
+    pub(crate) fn wait_for_event(&self, wanted: &AsyncEvent, timeout: Duration) -> Result<()> {
+        self.raw.check_alive("ibv_get_async_event")?;
+        let mut kept = self.kept.lock();
+        if let Some(place) = kept.iter().position(|event| event == wanted) {
+            kept.remove(place);
+            return Ok(());
+        }
+        drop(kept);
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            match self.take_event()? {
+                Some(event) if event == *wanted => return Ok(()),
+                Some(event) => self.kept.lock().push_back(event),
+                None if !self.sleep_for_event(deadline)? => return Err(Error::Timeout(timeout)),
+                None => {}
+            }
+        }
+    }
+
+    /// Sleeps until the device has an event; false: the deadline passed.
+    fn sleep_for_event(&self, deadline: Option<Instant>) -> Result<bool> {
+        const VERB: &str = "ibv_get_async_event";
+        self.raw.begin_wait(VERB);
+        let readable = fd::wait_readable(self.raw.async_fd(), deadline);
+        nic::wait_over(match readable {
+            Ok(true) => nic::Over::Done,
+            _ => nic::Over::Idle,
+        });
+        readable.map_err(|source| Error::Verb {
+            verb: VERB,
+            reason: "cannot wait for events".to_owned(),
+            source,
+        })
     }
 }
 
@@ -258,8 +313,31 @@ pub(crate) fn path_mtu_of(entry: &GidEntry) -> PathMtu {
     PathMtu::largest_for_netdev(entry.netdev_mtu)
 }
 
+/// The clock of a device at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceClock {
+    /// What it shows, in ticks.
+    pub now: u64,
+    /// Ticks in a millisecond; 0: the device does not tell.
+    pub khz: u64,
+    /// The bits of [`Timestamp::ticks`](crate::Timestamp::ticks) that count.
+    pub mask: u64,
+}
+
+impl DeviceClock {
+    /// How long before this the clock showed `ticks`; `None`: the frequency is unknown. The clock
+    /// begins anew at the end of its bits: what was longer ago looks as if it were later.
+    pub fn since(&self, ticks: u64) -> Option<Duration> {
+        let passed = u128::from(self.now.wrapping_sub(ticks) & self.mask);
+        let nanos = (passed * 1_000_000).checked_div(u128::from(self.khz))?;
+        Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
+    }
+}
+
 impl AsFd for Context {
-    /// Readable: [`Context::try_async_event`] has something.
+    /// Readable: [`Context::try_async_event`] has something. It may have more than that, after a
+    /// [`QueuePair::drain`](crate::QueuePair::drain) that met other events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         fd::of_context(&self.raw)
     }

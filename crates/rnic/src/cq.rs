@@ -13,7 +13,7 @@ use crate::completion::Completion;
 use crate::context::Context;
 use crate::device;
 use crate::error::{Error, Result};
-use crate::nic::{self, CompletionOpcode, NetworkHeader, Packets, Readable, Waiting};
+use crate::nic::{self, CompletionOpcode, NetworkHeader, Packets, Readable, Stamp, Waiting};
 use crate::raw::fd;
 use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};
@@ -95,6 +95,47 @@ impl CompletionChannel {
             others,
             timeout.and_then(|t| Instant::now().checked_add(t)),
         )
+    }
+
+    /// Waits until one of these queues, which report on this channel, has a completion; gives its
+    /// place in `queues`. It arms them, looks again, and then sleeps, so that no completion is
+    /// missed that comes meanwhile. Of several that have some it is the first; begin with another
+    /// one next time if all are to have their turn.
+    ///
+    /// It takes the events of the channel: do not mix it with [`CompletionChannel::wait_event`], and
+    /// let one thread wait at a time.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; there are no queues, or one reports on another channel; as
+    /// [`CompletionQueue::poll_one`].
+    pub fn wait_any(
+        &self,
+        queues: &[&CompletionQueue],
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
+        let own = |queue: &&CompletionQueue| queue.channel().as_raw_fd() == self.as_raw_fd();
+        if queues.is_empty() || !queues.iter().all(own) {
+            return Err(Error::InvalidArgument(
+                "wait_any takes queues of its own channel, one at least".to_owned(),
+            ));
+        }
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        loop {
+            for (place, queue) in queues.iter().enumerate() {
+                if queue.has_some()? {
+                    return Ok(place);
+                }
+            }
+            for (place, queue) in queues.iter().enumerate() {
+                if queue.arm_and_check(false)? {
+                    return Ok(place);
+                }
+            }
+            if !wait(self, deadline)? {
+                return Err(Error::Timeout(timeout.unwrap_or_default()));
+            }
+            while self.try_event()?.is_some() {}
+        }
     }
 
     /// Waits for an event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
@@ -214,6 +255,7 @@ pub struct CompletionQueueBuilder {
     entries: u32,
     channel: Option<CompletionChannel>,
     id: u64,
+    timestamps: bool,
 }
 
 impl CompletionQueueBuilder {
@@ -223,6 +265,7 @@ impl CompletionQueueBuilder {
             entries,
             channel: None,
             id: 0,
+            timestamps: false,
         }
     }
 
@@ -238,16 +281,26 @@ impl CompletionQueueBuilder {
         self
     }
 
+    /// Completions say when they arose ([`Completion::timestamp`]; `ibv_create_cq_ex` with
+    /// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP` and, where the device has it, `_WALLCLOCK`). A device
+    /// of the system does not say by which P_Key a datagram came then:
+    /// [`Completion::pkey_index`] is 0.
+    pub fn timestamps(mut self) -> Self {
+        self.timestamps = true;
+        self
+    }
+
     /// Creates the queue (`ibv_create_cq`).
+    ///
+    /// # Errors
+    /// The device has no such queue, or no stamps ([`Capabilities`](crate::Capabilities)).
     pub fn build(self) -> Result<CompletionQueue> {
         let (channel, shared) = match self.channel {
             Some(channel) => (channel, true),
             None => (self.context.create_comp_channel()?, false),
         };
-        let raw = self
-            .context
-            .raw
-            .create_cq(self.entries, channel.raw(), self.id)?;
+        let device = &self.context.raw;
+        let raw = device.create_cq(self.entries, channel.raw(), self.id, self.timestamps)?;
         Ok(CompletionQueue {
             inner: Arc::new(Inner {
                 raw,
@@ -279,7 +332,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     /// Taken from the device, not yet given out.
-    taken: VecDeque<nic::Completion>,
+    taken: VecDeque<(nic::Completion, Stamp)>,
     /// Queue pairs that complete into this queue, by number.
     qps: Vec<(u32, Arc<Work>)>,
     /// XRC shared receive queues that do.
@@ -345,8 +398,8 @@ impl CompletionQueue {
         let of_system = self.inner.raw.is_system();
         let count = state.taken.len();
         for _ in 0..count {
-            if let Some(entry) = state.taken.pop_front() {
-                into.push(state.finish(entry, of_system));
+            if let Some((entry, stamp)) = state.taken.pop_front() {
+                into.extend(state.finish(entry, stamp, of_system));
             }
         }
         Ok(1 + count)
@@ -415,6 +468,40 @@ impl CompletionQueue {
         self.inner.raw.request_notify(solicited_only);
     }
 
+    /// Arms the queue and then looks: true if there is something to poll now, be it what an earlier
+    /// poll has taken from the device. False: the next completion is reported on the channel. So
+    /// whoever polls until there is nothing, calls this, and sleeps if it is false loses no wake-up,
+    /// also in an event loop:
+    ///
+    /// ```
+    /// # fn f(queue: &rnic::CompletionQueue) -> rnic::Result<()> {
+    /// loop {
+    ///     while let Some(completion) = queue.poll_one()? {
+    ///         // Use it.
+    /// #       drop(completion);
+    ///     }
+    ///     if !queue.arm_and_check(false)? {
+    ///         return Ok(()); // until the channel's descriptor is readable: then take its events
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_one`].
+    pub fn arm_and_check(&self, solicited_only: bool) -> Result<bool> {
+        self.arm(solicited_only);
+        self.has_some()
+    }
+
+    /// There is something to poll.
+    fn has_some(&self) -> Result<bool> {
+        self.inner.raw.check_alive("ibv_poll_cq")?;
+        let mut state = self.inner.state.lock();
+        state.refill(&self.inner.raw)?;
+        Ok(!state.taken.is_empty())
+    }
+
     /// What belongs to the completions. `None` in a forked child, where whoever has it locked may
     /// not exist.
     fn state(&self) -> Option<MutexGuard<'_, State>> {
@@ -431,18 +518,24 @@ impl CompletionQueue {
         }
         // A device may give the number of a queue pair again that it has just destroyed, before
         // this queue has forgotten that.
-        state.forget(qpn);
+        let forgotten = state.forget(qpn);
         let place = state.qps.partition_point(|(number, _)| *number < qpn);
         state.qps.insert(place, (qpn, work.clone()));
+        // Perhaps the last handles of posted buffers: no lock is held when their memory goes.
+        drop(state);
+        drop(forgotten);
     }
 
     pub(crate) fn detach(&self, qpn: u32, work: &Arc<Work>) {
         let Some(mut state) = self.state() else {
             return;
         };
-        if state.knows(qpn, work) {
-            state.forget(qpn);
-        }
+        let forgotten = match state.knows(qpn, work) {
+            true => state.forget(qpn),
+            false => Vec::new(),
+        };
+        drop(state);
+        drop(forgotten);
     }
 
     pub(crate) fn attach_srq(&self, number: u32, queue: &Arc<Mutex<WorkQueue>>) {
@@ -456,11 +549,15 @@ impl CompletionQueue {
         let Some(mut state) = self.state() else {
             return;
         };
-        state.srqs.retain(|(other, _)| *other != number);
+        let its = state.srqs.extract_if(.., |(other, _)| *other == number);
+        let forgotten: Vec<_> = its.collect();
         let of_it = |entry: &nic::Completion| srq_of(entry.wr_id) == Some(number);
         state
             .taken
-            .retain(|entry| !(is_receive(entry.opcode) && of_it(entry)));
+            .retain(|(entry, _)| !(is_receive(entry.opcode) && of_it(entry)));
+        // The last handle of what is posted to it.
+        drop(state);
+        drop(forgotten);
     }
 }
 
@@ -472,14 +569,19 @@ impl CompletionQueue {
             return;
         };
         let taken = &mut state.taken;
-        self.inner.raw.take_all(|entry| taken.push_back(entry));
-        taken.retain(|entry| {
+        let raw = &self.inner.raw;
+        raw.take_all(|entry, stamp| taken.push_back((entry, stamp)));
+        let (mut gone, mut released) = (Vec::new(), Vec::new());
+        taken.retain(|(entry, _)| {
             let ours = entry.qpn == qpn && is_receive(entry.opcode);
             if ours {
-                queue.lock().complete(entry.wr_id, &mut Vec::new());
+                gone.extend(queue.lock().complete(entry.wr_id, &mut released));
             }
             !ours
         });
+        // What owns a buffer's memory may do anything when it is dropped, so no lock is held.
+        drop(state);
+        drop((gone, released));
     }
 }
 
@@ -508,24 +610,45 @@ impl State {
         self.work(qpn).is_some_and(|its| Arc::ptr_eq(its, work))
     }
 
-    fn forget(&mut self, qpn: u32) {
-        self.qps.retain(|(number, _)| *number != qpn);
+    /// What it gives holds buffers, and is dropped without the lock.
+    #[must_use]
+    fn forget(&mut self, qpn: u32) -> Vec<(u32, Arc<Work>)> {
+        let its = self.qps.extract_if(.., |(number, _)| *number == qpn);
+        let forgotten = its.collect();
         self.taken
-            .retain(|entry| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
+            .retain(|(entry, _)| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
+        forgotten
+    }
+
+    /// Takes completions from the device, if none are left that were.
+    fn refill(&mut self, cq: &device::Cq) -> Result<()> {
+        if self.taken.is_empty() {
+            let taken = &mut self.taken;
+            cq.poll(BATCH, &mut |entry, stamp| taken.push_back((*entry, stamp)))?;
+        }
+        Ok(())
     }
 
     fn next(&mut self, cq: &device::Cq) -> Result<Option<Completion>> {
-        if self.taken.is_empty() {
-            let taken = &mut self.taken;
-            cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
+        loop {
+            self.refill(cq)?;
+            let Some((entry, stamp)) = self.taken.pop_front() else {
+                return Ok(None);
+            };
+            if let Some(completion) = self.finish(entry, stamp, cq.is_system()) {
+                return Ok(Some(completion));
+            }
         }
-        let of_system = cq.is_system();
-        let next = self.taken.pop_front();
-        Ok(next.map(|entry| self.finish(entry, of_system)))
     }
 
-    /// Finds the work request of a completion and takes its buffer out of the queue.
-    fn finish(&self, mut entry: nic::Completion, of_system: bool) -> Completion {
+    /// Finds the work request of a completion and takes its buffer out of the queue. `None`: its
+    /// queue pair was reset meanwhile.
+    fn finish(
+        &self,
+        mut entry: nic::Completion,
+        stamp: Stamp,
+        of_system: bool,
+    ) -> Option<Completion> {
         let mut released = Vec::new();
         let of_qp = || self.work(entry.qpn);
         let queue = match (is_receive(entry.opcode), srq_of(entry.wr_id)) {
@@ -536,20 +659,28 @@ impl State {
             (true, None) => of_qp().map(|work| &*work.recv),
             (false, _) => of_qp().map(|work| &work.send),
         };
-        let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
+        let mut found = None;
+        if let Some(queue) = queue {
+            let mut queue = queue.lock();
+            if queue.is_stale(entry.wr_id) {
+                return None;
+            }
+            found = queue.complete(entry.wr_id, &mut released);
+        }
         if of_system && entry.grh.is_some() {
             // Such a device does not say which network header a datagram has in front.
             let place = found.as_ref().map(|found| found.pieces.place());
             let first = place.and_then(|place| place.first().copied());
             entry.grh = first.map(network_header);
         }
-        Completion {
+        Some(Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
             pieces: found.map(|f| f.pieces).unwrap_or_default(),
             taken: 0,
             entry,
+            stamp,
             released,
-        }
+        })
     }
 }
 

@@ -102,13 +102,10 @@ pub struct Destination {
     pub qkey: u32,
 }
 
-impl Destination {
-    /// The request as a datagram to it.
-    pub(crate) fn address(
-        &self,
-        request: SendRequest,
-    ) -> std::result::Result<SendRequest, PostError> {
-        request.addressed(&self.ah.ah, self.qpn, self.qkey & !(1 << 31))
+impl SendRequest {
+    /// The same as a datagram.
+    pub(crate) fn to(self, to: &Destination) -> std::result::Result<SendRequest, PostError> {
+        self.addressed(&to.ah.ah, to.qpn, to.qkey & !(1 << 31))
     }
 }
 
@@ -173,7 +170,7 @@ impl DatagramQueuePair {
         request: SendRequest,
         to: &Destination,
     ) -> std::result::Result<(), PostError> {
-        self.inner.post_send(to.address(request)?)
+        self.inner.post_send(request.to(to)?)
     }
 
     /// Posts a receive: the next datagram lands in `buffer`, behind [`HEADER_LEN`] bytes. One that
@@ -227,6 +224,11 @@ impl DatagramQueuePair {
         self.inner.qp.qpn()
     }
 
+    /// The protection domain it was created in.
+    pub fn pd(&self) -> &ProtectionDomain {
+        self.inner.pd()
+    }
+
     /// Queue key: what senders must know.
     pub fn qkey(&self) -> u32 {
         self.qkey
@@ -236,6 +238,11 @@ impl DatagramQueuePair {
     /// [`DatagramQueuePair::recover`].
     pub fn state(&self) -> QpState {
         self.inner.qp.state()
+    }
+
+    /// State and attributes now (`ibv_query_qp`).
+    pub fn query(&self) -> Result<nic::QpAttr> {
+        Ok(self.inner.qp.query()?)
     }
 
     /// After a send has failed (SQE): sends again. What was posted behind the failed one was

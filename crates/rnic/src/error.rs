@@ -9,7 +9,7 @@ use std::time::Duration;
 pub use cm::{CmError, RejectReason};
 pub use completion::{CompletionError, usual_cause};
 
-use crate::nic;
+use crate::nic::{self, TransitionError};
 
 /// What can go wrong.
 ///
@@ -28,6 +28,10 @@ pub enum Error {
         /// The errno.
         source: io::Error,
     },
+    /// The state table has no such change of a queue pair; the device was not asked
+    /// ([`ManualQueuePair::modify`](crate::ManualQueuePair::modify)).
+    #[error("ibv_modify_qp: {0}")]
+    Transition(#[source] TransitionError),
     /// The queue has no room. Not fatal: poll the completion queue and post again.
     #[error(
         "{verb}: the queue of {qpn} is full ({depth} work requests, none of them polled yet). \
@@ -119,6 +123,7 @@ impl Error {
             Error::Verb { source, .. }
             | Error::QueueFull { source, .. }
             | Error::Exchange { source, .. } => source.raw_os_error(),
+            Error::Transition(_) => Some(libc::EINVAL),
             _ => None,
         }
     }
@@ -142,9 +147,10 @@ impl From<Error> for io::Error {
             Error::Connect(_) => io::ErrorKind::ConnectionRefused,
             Error::NoGid | Error::UnknownGid { .. } => io::ErrorKind::AddrNotAvailable,
             Error::Decode { .. } => io::ErrorKind::InvalidData,
-            Error::OutOfRange { .. } | Error::InvalidArgument(_) | Error::GidMismatch { .. } => {
-                io::ErrorKind::InvalidInput
-            }
+            Error::OutOfRange { .. }
+            | Error::InvalidArgument(_)
+            | Error::GidMismatch { .. }
+            | Error::Transition(_) => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, error)
     }

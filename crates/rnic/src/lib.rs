@@ -1,6 +1,27 @@
 //! Safe RDMA verbs on a NIC made of software: connections and datagrams over RoCEv2, on any Linux
 //! machine, without privileges, kernel modules or RDMA hardware.
 //!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use rnic::{Context, Rc, SendRequest};
+//!
+//! let context = Context::open()?;
+//! let pd = context.alloc_pd()?;
+//! let cq = context.create_cq(16).build()?;
+//! let prepared = pd.create_qp::<Rc>(&cq, &cq).build()?;
+//! prepared.post_recv(pd.buffer(64)?, 1)?;
+//! let peer = prepared.endpoint(); // itself; another one's comes by `exchange`, or use `cm`
+//! let qp = prepared.handshake(peer)?;
+//! qp.post(SendRequest::send(pd.buffer_from(b"hello, verbs")?).unsignaled())?;
+//! let received = cq.wait(std::time::Duration::from_secs(5))?.ok()?;
+//! assert_eq!(received.data(), b"hello, verbs");
+//! # Ok(())
+//! # }
+//! ```
+//! [`guide`] says which buffer is for what, and what the calls of C and of other crates are here.
+//! `examples` has a program per task: `echo`, `key_value`, `datagrams`, `multicast`, `xrc`,
+//! `hardware`.
+//!
 //! # The shape of it
 //! * Handles ([`Context`], [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`], ...) are
 //!   reference counted: cheap to clone, `Send + Sync`, without lifetimes. An object keeps alive
@@ -90,6 +111,11 @@ mod endpoint;
 mod error;
 pub mod exchange;
 mod gather;
+pub mod guide;
+#[cfg(feature = "raw")]
+#[allow(unsafe_code, reason = "to hand out an object beneath takes a promise")]
+pub mod handles;
+mod manual;
 pub mod monitor;
 mod pd;
 mod post;
@@ -117,18 +143,20 @@ pub use cm::{
     CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
     CmRequest,
 };
-pub use completion::Completion;
-pub use context::{Context, Device, devices};
+pub use completion::{Completion, Timestamp};
+pub use context::{Context, Device, DeviceClock, devices};
 pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use datagram::{AddressHandle, DatagramQueuePair, Destination, HEADER_LEN, MULTICAST_QPN};
 pub use endpoint::{Endpoint, RemoteMemory};
 pub use error::{CompletionError, Error, Result, usual_cause};
-pub use pd::{ProtectionDomain, WritableRegionBuilder};
-pub use post::{PostError, RecvError, SendRequest};
+pub use manual::{ManualQueuePair, ManualXrcTarget, QpChange};
+pub use pd::{DmabufRegion, Given, ProtectionDomain, WritableRegionBuilder, Zeroed};
+pub use post::{PostError, RecvError, RequestError, SendRequest};
 pub use qp::{
     Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport, Uc, Ud, Xrc,
 };
-pub use raw::given::StableMemory;
+pub use raw::given::{RawMemory, SharedMemory, StableMemory};
+pub use raw::mapping::{HugePageSize, Mapping, SharedMapping};
 pub use raw::memory::{AdoptError, Buffer, ReadableRegion, WritableRegion};
 pub use srq::SharedReceiveQueue;
 pub use window::{MemoryWindow, WindowRights};
@@ -137,8 +165,9 @@ pub use xrc::{PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcTarget, XrcTarge
 // Plain values of the crates beneath that signatures here need.
 #[doc(inline)]
 pub use nic::{
-    Access, AsyncEvent, ByOperation, CompletionOpcode, Counters, DeviceAttr, DropCounters, Gid,
-    GidEntry, LinkCounters, PathMtu, PortAttr, PortState, QpEvent, QpState, Status, Traffic,
+    Access, AhAttr, AsyncEvent, ByOperation, CompletionOpcode, Counters, DeviceAttr, DropCounters,
+    Gid, GidEntry, LinkCounters, PathMtu, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpEvent,
+    QpState, QpType, Status, Traffic, TransitionError,
 };
 
 /// Names an object in asynchronous events.

@@ -194,36 +194,56 @@ impl SendRequest {
     /// ```
     ///
     /// # Errors
-    /// The request has inline data or none, or takes no more than one buffer. The queue pair takes
-    /// one by default, and refuses more when they are posted.
-    pub fn and(mut self, buffer: Buffer) -> Result<SendRequest> {
-        match (&mut self.data, self.op) {
-            (_, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) => Err(
-                Error::InvalidArgument("an atomic takes one buffer, of 8 bytes".to_owned()),
-            ),
+    /// The request has inline data or none, or takes no more than one buffer; both come back. The
+    /// queue pair takes one by default, and refuses more when they are posted.
+    pub fn and(mut self, buffer: Buffer) -> std::result::Result<SendRequest, RequestError> {
+        let why = match (&mut self.data, self.op) {
+            (_, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) => {
+                "an atomic takes one buffer, of 8 bytes"
+            }
             (Data::Gather(pieces), _) => {
                 pieces.push(Piece::whole(buffer));
-                Ok(self)
+                return Ok(self);
             }
-            (Data::Inline(_), _) => Err(Error::InvalidArgument(
-                "a request with inline data, or without data, takes no buffer".to_owned(),
-            )),
-        }
+            (Data::Inline(_), _) => "a request with inline data, or without data, takes no buffer",
+        };
+        Err(RequestError {
+            error: Error::InvalidArgument(why.to_owned()),
+            request: Box::new(self),
+            buffer: Some(buffer),
+        })
     }
 
     /// Uses only this part of the buffer; of several buffers, of the one that was added last. The
     /// whole buffer moves into the queue.
-    pub fn range(mut self, range: impl RangeBounds<usize>) -> Result<SendRequest> {
+    ///
+    /// # Errors
+    /// The range leaves the buffer; the request comes back as it was.
+    pub fn range(
+        mut self,
+        range: impl RangeBounds<usize>,
+    ) -> std::result::Result<SendRequest, RequestError> {
+        let size = match &mut self.data {
+            Data::Gather(pieces) => pieces.last_mut().map_or(0, |piece| piece.buffer.len()),
+            Data::Inline(bytes) => bytes.len(),
+        };
+        let (start, len) = match resolve_range(range, size) {
+            Ok(found) => found,
+            Err(error) => {
+                return Err(RequestError {
+                    error,
+                    request: Box::new(self),
+                    buffer: None,
+                });
+            }
+        };
         match &mut self.data {
             Data::Gather(pieces) => {
                 if let Some(piece) = pieces.last_mut() {
-                    (piece.start, piece.len) = resolve_range(range, piece.buffer.len())?;
+                    (piece.start, piece.len) = (start, len);
                 }
             }
-            Data::Inline(bytes) => {
-                let (start, len) = resolve_range(range, bytes.len())?;
-                *bytes = SmallVec::from_slice(&bytes[start..start + len]);
-            }
+            Data::Inline(bytes) => *bytes = SmallVec::from_slice(&bytes[start..start + len]),
         }
         Ok(self)
     }
@@ -407,6 +427,27 @@ impl Request for SendRequest {
     }
 }
 
+/// A request could not be changed as asked; it comes back as it was, and so does the buffer that was
+/// to be added.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RequestError {
+    /// Why not.
+    #[source]
+    pub error: Error,
+    /// The request.
+    pub request: Box<SendRequest>,
+    /// What [`SendRequest::and`] was given.
+    pub buffer: Option<Buffer>,
+}
+
+/// For `?`. The request goes, and all buffers are freed.
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Error {
+        error.error
+    }
+}
+
 /// A request could not be posted; it comes back whole, with its buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -443,12 +484,14 @@ impl RecvError {
     }
 }
 
+/// For `?`. The request goes, and its buffers are freed.
 impl From<PostError> for Error {
     fn from(error: PostError) -> Error {
         error.error
     }
 }
 
+/// For `?`. The buffers are freed.
 impl From<RecvError> for Error {
     fn from(error: RecvError) -> Error {
         error.error

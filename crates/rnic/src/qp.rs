@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::connect::{self, Place, Settings, common_setters};
@@ -11,7 +12,11 @@ use crate::device::{self, QpInit};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::gather::{Piece, Pieces};
-use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use crate::manual::ManualQueuePair;
+use crate::nic::{
+    self, Access, AsyncEvent, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpEvent, QpState,
+    QpType,
+};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
 use crate::raw::memory::Buffer;
@@ -189,7 +194,21 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
+    /// Creates the queue pair in RESET, for a program that changes its states itself. Of what the
+    /// builder is told only sizes and queues mean anything.
+    pub fn build_in_reset(self) -> Result<ManualQueuePair<T>> {
+        Ok(ManualQueuePair::new(Arc::new(self.create()?)))
+    }
+
     /// Creates the queue pair and moves it to INIT.
+    fn create_init(self) -> Result<Inner> {
+        let settings = self.settings;
+        let inner = self.create()?;
+        settings.init(&inner.qp)?;
+        Ok(inner)
+    }
+
+    /// Creates the queue pair.
     fn create(self) -> Result<Inner> {
         let cookie = crate::next_cookie();
         let context = self.pd.context();
@@ -230,7 +249,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         let qpn = qp.qpn();
         self.send_cq.attach(qpn, &work);
         self.recv_cq.attach(qpn, &work);
-        let inner = Inner {
+        Ok(Inner {
             qp,
             cookie,
             registration: Registration {
@@ -242,9 +261,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             work,
             srq: self.srq,
             pd: self.pd,
-        };
-        self.settings.init(&inner.qp)?;
-        Ok(inner)
+        })
     }
 }
 
@@ -269,7 +286,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         this.settings.fit(this.pd.context());
         let settings = this.settings;
         Ok(PreparedQueuePair {
-            inner: Arc::new(this.create()?),
+            inner: Arc::new(this.create_init()?),
             path_mtu,
             gid,
             settings,
@@ -289,7 +306,7 @@ impl QueuePairBuilder<Ud> {
     /// datagram, and what is for connections alone means nothing.
     pub fn build(self) -> Result<DatagramQueuePair> {
         let settings = self.settings;
-        let inner = self.create()?;
+        let inner = self.create_init()?;
         let receive = QpAttr {
             qp_state: QpState::Rtr,
             ..QpAttr::default()
@@ -355,6 +372,34 @@ impl Inner {
         self.qp.is_system()
     }
 
+    pub(crate) fn send_cq(&self) -> &CompletionQueue {
+        &self.registration.send_cq
+    }
+
+    pub(crate) fn recv_cq(&self) -> &CompletionQueue {
+        &self.registration.recv_cq
+    }
+
+    /// Resets the queue pair by `reset`. If it does, nothing that was posted is in flight any more,
+    /// and completions that nobody polled are gone: all of that goes with its buffers.
+    pub(crate) fn discard_posted(&self, reset: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.qp.check_alive("ibv_modify_qp")?;
+        if let Some(srq) = &self.srq {
+            // What it took out of the shared queue comes back as flushed.
+            connect::fail(&self.qp);
+            self.recv_cq().reclaim(self.qp.qpn(), srq.work());
+        }
+        // Nothing is posted meanwhile.
+        let mut send = self.work.send.lock();
+        let mut recv = self.srq.is_none().then(|| self.work.recv.lock());
+        reset()?;
+        let gone = (send.discard(), recv.as_mut().map(|queue| queue.discard()));
+        drop((send, recv));
+        // What owns a buffer's memory may do anything when it is dropped, so no lock is held.
+        drop(gone);
+        Ok(())
+    }
+
     fn error(&self, error: nic::Error, posted: usize) -> Error {
         if error.errno() != libc::ENOMEM {
             return error.into();
@@ -408,9 +453,15 @@ impl Inner {
         let mut queue = self.work.send.lock();
         let posted = self.qp.post_send(std::iter::once((&request, queue.next())));
         match posted {
-            // Refused so unclearly that its memory may be in use.
-            Ok(()) | Err((1.., _)) => {
+            Ok(()) => {
                 queue.push(request.into_entry());
+                Ok(())
+            }
+            // Refused so unclearly that its memory may be in use.
+            Err((1.., _)) => {
+                queue.push(request.into_entry());
+                drop(queue);
+                connect::fail(&self.qp);
                 Ok(())
             }
             Err((0, error)) => Err(PostError {
@@ -551,6 +602,10 @@ impl<T: Connected> QueuePair<T> {
     /// Posts a request to the send queue (`ibv_post_send`). The buffer moves in and comes back with
     /// the completion; if posting fails, with the error. A full queue is not fatal: see
     /// [`Error::is_queue_full`].
+    ///
+    /// A library of the system may refuse a request without saying that it is this one. Then it may
+    /// be posted all the same, and its buffer in use: it counts as posted, and the queue pair is
+    /// moved to ERR, so that the request completes as flushed or goes with the queue pair.
     pub fn post(&self, request: SendRequest) -> std::result::Result<(), PostError> {
         self.inner.post_send(request)
     }
@@ -598,6 +653,43 @@ impl<T: Connected> QueuePair<T> {
         self.inner.post_recv(Pieces::default(), id)
     }
 
+    /// Ends the queue pair in an orderly way: moves it to ERR, after which everything that is posted
+    /// completes, most of it as flushed. If its receives come from a shared queue, this waits until
+    /// the device says that it takes no more of them ([`QpEvent::LastWqeReached`], IBTA vol. 1,
+    /// 11.6.3.5). Then the completion queue has all that it took: poll it until it is empty before
+    /// the queue pair is dropped, and no receive of the shared queue is lost.
+    ///
+    /// Other asynchronous events that come meanwhile are kept for
+    /// [`Context::try_async_event`](crate::Context::try_async_event). A thread that takes events at
+    /// the same time may take this one.
+    ///
+    /// # Errors
+    /// The device refuses; [`Error::Timeout`] if the event does not come in time.
+    ///
+    /// [`QpEvent::LastWqeReached`]: crate::QpEvent::LastWqeReached
+    pub fn drain(&self, timeout: Duration) -> Result<()> {
+        let failed = QpAttr {
+            qp_state: QpState::Err,
+            ..QpAttr::default()
+        };
+        let before = self.state();
+        self.inner.qp.modify(&failed, QpAttrMask::STATE)?;
+        if !self.inner.has_srq() {
+            return Ok(());
+        }
+        let (cookie, event) = (self.inner.cookie, QpEvent::LastWqeReached);
+        let last = AsyncEvent::Qp { cookie, event };
+        // It comes once, as the queue pair fails: one that had failed may have told it already.
+        let timeout = match before {
+            QpState::Err => Duration::ZERO,
+            _ => timeout,
+        };
+        match self.pd().context().wait_for_event(&last, timeout) {
+            Err(Error::Timeout(_)) if before == QpState::Err => Ok(()),
+            outcome => outcome,
+        }
+    }
+
     /// Gathers requests that are posted together ([`Batch::commit`]).
     pub fn batch(&self) -> Batch<'_, T> {
         Batch::new(self)
@@ -639,6 +731,11 @@ impl<T: Transport> QueuePair<T> {
         self.inner.qp.state()
     }
 
+    /// State and attributes now (`ibv_query_qp`).
+    pub fn query(&self) -> Result<QpAttr> {
+        Ok(self.inner.qp.query()?)
+    }
+
     /// Packets, retries and NAKs of this queue pair.
     pub fn counters(&self) -> Counters {
         self.inner.qp.counters()
@@ -651,12 +748,12 @@ impl<T: Transport> QueuePair<T> {
 
     /// Where its send completions come out.
     pub fn send_cq(&self) -> &CompletionQueue {
-        &self.inner.registration.send_cq
+        self.inner.send_cq()
     }
 
     /// Where its receive completions come out.
     pub fn recv_cq(&self) -> &CompletionQueue {
-        &self.inner.registration.recv_cq
+        self.inner.recv_cq()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::device;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{Access, BindWindow, SendOp};
+use crate::nic::{BindWindow, SendOp};
 use crate::pd::ProtectionDomain;
 use crate::post::SendRequest;
 use crate::raw::memory::{WritableRegion, resolve_range};
@@ -123,19 +123,5 @@ impl ProtectionDomain {
     /// Makes a memory window that is bound to nothing.
     pub fn window(&self) -> Result<MemoryWindow> {
         MemoryWindow::new(self)
-    }
-}
-
-impl crate::WritableRegionBuilder {
-    /// Memory windows may be bound to it (`MW_BIND`).
-    pub fn bindable(mut self) -> Self {
-        self.access = self.access | Access::MW_BIND;
-        self
-    }
-
-    /// Memory windows may be bound to it, and without one peers reach nothing of it.
-    pub fn only_through_windows(mut self) -> Self {
-        self.access = Access::LOCAL_WRITE | Access::MW_BIND;
-        self
     }
 }

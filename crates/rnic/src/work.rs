@@ -62,6 +62,18 @@ impl WorkQueue {
         self.entries.len()
     }
 
+    /// Takes all out that was posted: it will not complete. Completions of it that are on their way
+    /// are [stale](WorkQueue::is_stale).
+    pub(crate) fn discard(&mut self) -> VecDeque<Option<Entry>> {
+        self.base = self.next();
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Whether what had this number has left the queue already.
+    pub(crate) fn is_stale(&self, seq: u64) -> bool {
+        seq < self.base
+    }
+
     /// Takes entry `seq` out. Unsignaled ones before it are done too: they go to `released`.
     pub(crate) fn complete(
         &mut self,

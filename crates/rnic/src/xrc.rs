@@ -47,7 +47,8 @@ use crate::cq::CompletionQueue;
 use crate::device;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
-use crate::nic::{Access, Counters, GidEntry, PathMtu, QpState};
+use crate::manual::ManualXrcTarget;
+use crate::nic::{Access, Counters, GidEntry, PathMtu, QpAttr, QpState};
 use crate::pd::ProtectionDomain;
 use crate::post::RecvError;
 use crate::raw::memory::Buffer;
@@ -223,19 +224,25 @@ impl XrcTargetBuilder {
         self
     }
 
+    fn create(domain: XrcDomain) -> Result<Arc<Target>> {
+        let cookie = crate::next_cookie();
+        let qp = domain.raw.create_qp(cookie)?;
+        Ok(Arc::new(Target { qp, cookie, domain }))
+    }
+
+    /// Creates the queue pair in RESET, for a program that changes its states itself.
+    pub fn build_in_reset(self) -> Result<ManualXrcTarget> {
+        Ok(ManualXrcTarget::new(Self::create(self.domain)?))
+    }
+
     /// Creates the queue pair and moves it to INIT.
     pub fn build(mut self) -> Result<PreparedXrcTarget> {
         self.settings.fit(&self.domain.context);
         let (gid, path_mtu) = self.place.settle(&self.domain.context)?;
-        let cookie = crate::next_cookie();
-        let qp = self.domain.raw.create_qp(cookie)?;
-        self.settings.init(&qp)?;
-        let domain = self.domain;
-        let target = XrcTarget {
-            inner: Arc::new(Target { qp, cookie, domain }),
-        };
+        let inner = Self::create(self.domain)?;
+        self.settings.init(&inner.qp)?;
         Ok(PreparedXrcTarget {
-            target,
+            target: XrcTarget { inner },
             gid,
             path_mtu,
             settings: self.settings,
@@ -275,10 +282,10 @@ pub struct XrcTarget {
     inner: Arc<Target>,
 }
 
-struct Target {
-    qp: device::Qp,
+pub(crate) struct Target {
+    pub(crate) qp: device::Qp,
     cookie: u64,
-    domain: XrcDomain,
+    pub(crate) domain: XrcDomain,
 }
 
 impl Drop for Target {
@@ -307,6 +314,11 @@ impl XrcTarget {
     /// State now: RTR until something fails, ERR from then on.
     pub fn state(&self) -> QpState {
         self.inner.qp.state()
+    }
+
+    /// State and attributes now (`ibv_query_qp`).
+    pub fn query(&self) -> Result<QpAttr> {
+        Ok(self.inner.qp.query()?)
     }
 
     /// Packets, duplicates and NAKs of this queue pair.

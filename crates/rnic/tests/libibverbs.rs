@@ -3,11 +3,14 @@
 //! be give errors that say so.
 
 use crate::environment;
+use crate::manual::Counted;
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rnic::{AsyncEvent, BackEnd, Context, Error, QpState, Rc, SendRequest};
@@ -60,7 +63,12 @@ fn tests_of_devices() -> Vec<String> {
     let list = Command::new(this).arg("--list").output();
     let list = String::from_utf8(list.expect("it lists").stdout).expect("text");
     let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let other = ["libibverbs::", "surface::", "stopped_peer::the_peer"];
+    let other = [
+        "abilities::",
+        "libibverbs::",
+        "surface::",
+        "stopped_peer::the_peer",
+    ];
     let of_devices = names.filter(|name| !other.iter().any(|other| name.starts_with(other)));
     of_devices.map(str::to_owned).collect()
 }
@@ -399,6 +407,38 @@ fn nonsense_of_a_library_breaks_nothing() {
     let region = region.reclaim().expect_err("still registered");
     assert_eq!(&region[..], b"shared");
     drop(region);
+}
+
+/// Of a request that a library refuses without naming it, the memory may be in use: it stays, and
+/// the queue pair ends, so that the program is told.
+#[test]
+fn what_is_refused_vaguely_counts_as_posted() {
+    let scratch = Scratch::new("vague");
+    let Some(opened) = in_mood(&scratch, "good") else {
+        return;
+    };
+    let context = opened.expect("opens");
+    let pd = context.alloc_pd().expect("pd");
+    let cq = context.create_cq(4).build().expect("cq");
+    let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&fake_gid()).build();
+    let qp = qp.expect("a queue pair");
+    let peer = qp.endpoint();
+    let qp = qp.handshake(peer).expect("handshake");
+    assert_eq!(qp.state(), QpState::Rts);
+    environment::set("FAKE_VERBS", "vague");
+    let gone = Arc::new(AtomicUsize::new(0));
+    let kept = || {
+        let memory = Counted(vec![0; 8], gone.clone());
+        pd.adopt(memory).expect("registered")
+    };
+    qp.post_recv(kept(), 1).expect("taken for posted");
+    assert_eq!(qp.state(), QpState::Rts);
+    qp.post(SendRequest::send(kept()))
+        .expect("taken for posted");
+    assert_eq!(qp.state(), QpState::Err);
+    assert_eq!(gone.load(Ordering::Relaxed), 0, "both may be in use");
+    drop(qp);
+    assert_eq!(gone.load(Ordering::Relaxed), 2, "the device has let go");
 }
 
 /// The fake device has no table, so this stands for an entry of one.

@@ -97,11 +97,33 @@ fn more_buffers_than_a_queue_takes_come_back() {
 fn what_takes_one_buffer_or_none_takes_no_other() {
     let (left, right) = pair();
     let inline = SendRequest::send_inline(b"inline").and(left.buffer(b"more"));
-    assert!(matches!(inline, Err(Error::InvalidArgument(_))));
+    let refused = inline.expect_err("it is inline");
+    assert!(matches!(refused.error, Error::InvalidArgument(_)));
+    // Nothing is lost: neither the request nor what was to be added.
+    let buffer = refused.buffer.expect("comes back");
+    assert_eq!(buffer[..], *b"more");
+    left.qp.post(*refused.request).expect("as it was");
     let region = right.pd.writable(8).atomic().build().expect("memory");
     let add = SendRequest::fetch_add(left.buffer(&[0; 8]), region.remote(), 1);
-    let add = add.and(left.buffer(&[0; 8]));
-    assert!(matches!(add, Err(Error::InvalidArgument(_))));
+    let refused = add.and(left.buffer(&[1; 8])).expect_err("one buffer");
+    assert!(matches!(refused.error, Error::InvalidArgument(_)));
+    assert_eq!(refused.buffer.expect("comes back")[..], [1; 8]);
+    assert_eq!(refused.request.into_buffers().len(), 1);
+}
+
+#[test]
+fn a_range_that_leaves_the_buffer_gives_the_request_back() {
+    let (left, right) = pair();
+    let buffer = right.pd.buffer(16).expect("memory");
+    right.qp.post_recv(buffer, 1).expect("posted");
+    let request = SendRequest::send(left.buffer(b"whole")).range(1..);
+    let refused = request.and_then(|r| r.range(3..9)).expect_err("too long");
+    assert!(
+        matches!(refused.error, Error::OutOfRange { .. }),
+        "{refused}"
+    );
+    left.qp.post(*refused.request).expect("as it was");
+    assert_eq!(right.done().data(), b"hole");
 }
 
 /// Buffers of unsignaled requests come back with the completion that vouches for them, all of them.

@@ -1,6 +1,7 @@
 //! The files beside this one, in one program, which is linked once. Each test has a process of its
 //! own, by cargo-nextest.
 
+mod abilities;
 mod cm;
 mod cm_events;
 mod connection_report;
@@ -8,6 +9,7 @@ mod datagrams;
 mod devices;
 #[path = "../../nic/tests/environment.rs"]
 mod environment;
+mod examples;
 mod fork;
 mod futures;
 mod futures_connect;
@@ -15,12 +17,18 @@ mod futures_dropped;
 mod futures_fork;
 mod futures_stream;
 mod futures_tokio;
+#[cfg(feature = "raw")]
+mod handles;
 mod libibverbs;
 mod lists;
 mod loopback;
+mod manual;
+mod memory;
+mod shared_receives;
 mod stopped_peer;
 mod surface;
 mod two_processes;
+mod waiting;
 mod xrc;
 mod xrc_target;
 

@@ -131,17 +131,20 @@ fn example_smol_echo() {
 }
 
 #[test]
-fn example_kv_get() {
-    let args = ["server", "127.0.0.1:0", "colour=blue", "size=large"];
-    let mut server = Server::start("kv_get", &args);
-    let addr = server.after("listening on ");
-    let text = client("kv_get", &["client", &addr, "size", "taste", "colour"]);
-    assert_eq!(text, "size: large\ntaste: no such key\ncolour: blue\n");
-    server.end();
-}
-
-#[test]
 fn example_futures_cost() {
     let text = client("futures_cost", &["1", "20"]);
     assert!(text.contains("futures, tokio"), "{text}");
+}
+
+/// It compares what it says it does; how they compare, an idle machine and a release build tell.
+#[test]
+fn example_owned_against_raw() {
+    let text = client("owned_against_raw", &["3"]);
+    for kind in ["SEND", "WRITE"] {
+        for size in [64, 1024, 16384] {
+            let row = format!("{kind:5} of {size:5} bytes: owned");
+            assert!(text.contains(&row), "{row:?} in {text}");
+        }
+    }
+    assert_eq!(text.matches("ratio").count(), 6, "{text}");
 }

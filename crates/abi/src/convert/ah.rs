@@ -1,43 +1,11 @@
 //! Addresses of peers.
 
-use rnic_nic::{AhAttr, Gid};
+use rnic_nic::AhAttr;
 
 use crate::c::*;
 use crate::export::seam::{EINVAL, NULL, Result};
 
-pub fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
-    AhAttr {
-        dgid: Gid(ah.grh.dgid.raw),
-        flow_label: ah.grh.flow_label,
-        sgid_index: ah.grh.sgid_index,
-        hop_limit: ah.grh.hop_limit,
-        traffic_class: ah.grh.traffic_class,
-        dlid: ah.dlid,
-        sl: ah.sl,
-        src_path_bits: ah.src_path_bits,
-        static_rate: ah.static_rate,
-        is_global: ah.is_global != 0,
-        port_num: ah.port_num,
-    }
-}
-
-pub fn ah_to_c(ah: &AhAttr) -> ibv_ah_attr {
-    ibv_ah_attr {
-        grh: ibv_global_route {
-            dgid: ibv_gid { raw: ah.dgid.0 },
-            flow_label: ah.flow_label,
-            sgid_index: ah.sgid_index,
-            hop_limit: ah.hop_limit,
-            traffic_class: ah.traffic_class,
-        },
-        dlid: ah.dlid,
-        sl: ah.sl,
-        src_path_bits: ah.src_path_bits,
-        static_rate: ah.static_rate,
-        is_global: u8::from(ah.is_global),
-        port_num: ah.port_num,
-    }
-}
+pub use rnic_convert::{ah_from_c, ah_to_c};
 
 /// The sender's address. Without a GRH it has none, as over InfiniBand, and no handle can be made
 /// of it.

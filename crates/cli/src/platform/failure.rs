@@ -153,6 +153,18 @@ impl From<rnic::RecvError> for Failure {
     }
 }
 
+impl From<rnic::RequestError> for Failure {
+    fn from(error: rnic::RequestError) -> Failure {
+        Failure::from(error.error)
+    }
+}
+
+impl<M> From<rnic::AdoptError<M>> for Failure {
+    fn from(error: rnic::AdoptError<M>) -> Failure {
+        Failure::from(error.error)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::new(error.to_string())

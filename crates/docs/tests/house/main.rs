@@ -23,6 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["transport", "cm", "host", "dissect", "record"],
     &["link"],
     &["nic"],
+    &["convert"],
     &["libibverbs"],
     &["rnic", "abi", "fabric"],
     &["cli"],

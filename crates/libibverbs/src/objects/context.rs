@@ -224,6 +224,11 @@ impl Context {
         self.inner.library
     }
 
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut core::ffi::c_void {
+        self.ptr().cast()
+    }
+
     pub(crate) fn ptr(&self) -> *mut ibv_context {
         self.inner.ptr.as_ptr()
     }

@@ -6,10 +6,11 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rnic_layouts::*;
-use rnic_nic::{Completion, Error, Result};
+use rnic_nic::{Completion, Error, Result, Stamp};
 
 use crate::convert;
 use crate::objects::context::Context;
+use crate::objects::cq_ex::{self, Reading};
 
 /// Completions taken from the library at once.
 const BATCH: usize = 16;
@@ -53,13 +54,21 @@ impl Context {
     }
 
     /// Makes a completion queue for at least `cqe` completions, which `channel` reports under this
-    /// cookie.
+    /// cookie. With `stamps` it says when each of them arose (`ibv_create_cq_ex`), and not by which
+    /// P_Key of the port's table a datagram came.
     ///
     /// # Errors
     /// The device has no such queue; ENODEV in a forked child.
-    pub fn create_cq(&self, cqe: u32, channel: Option<&CompChannel>, cookie: u64) -> Result<Cq> {
+    pub fn create_cq(
+        &self,
+        cqe: u32,
+        channel: Option<&CompChannel>,
+        cookie: u64,
+        stamps: bool,
+    ) -> Result<Cq> {
         const VERB: &str = "ibv_create_cq";
         self.check_alive(VERB)?;
+        let entries = cqe;
         let cqe = c_int::try_from(cqe)
             .map_err(|_| Error::invalid(VERB, format!("a queue of {cqe} completions")))?;
         if channel.is_some_and(|channel| !Arc::ptr_eq(&channel.inner.context.inner, &self.inner)) {
@@ -67,14 +76,24 @@ impl Context {
         }
         let its = channel.map_or(null_mut(), |channel| channel.inner.ptr.as_ptr());
         let cookie = cookie as usize as *mut c_void;
-        // SAFETY: an open device and a channel of it; the cookie is only given back.
-        let ptr = unsafe { (self.library().create_cq)(self.ptr(), cqe, cookie, its, 0) };
-        let ptr = self.made(VERB, ptr)?;
+        let (ptr, reading) = match stamps {
+            false => {
+                let create = self.library().create_cq;
+                // SAFETY: an open device and a channel of it; the cookie is only given back.
+                let ptr = unsafe { create(self.ptr(), cqe, cookie, its, 0) };
+                (self.made(VERB, ptr)?, None)
+            }
+            true => {
+                let (ptr, reading) = cq_ex::create(self, entries, cookie, its)?;
+                (ptr, Some(reading))
+            }
+        };
         // SAFETY: just made; its size does not change, as nobody resizes it.
         let capacity = u32::try_from(unsafe { ptr.as_ref().cqe }).unwrap_or(0);
         Ok(Cq {
             inner: Arc::new(Queue {
                 ptr,
+                reading,
                 capacity,
                 context: self.clone(),
                 _channel: channel.cloned(),
@@ -137,6 +156,8 @@ pub struct Cq {
 
 struct Queue {
     ptr: NonNull<ibv_cq>,
+    /// Of one with stamps.
+    reading: Option<Reading>,
     capacity: u32,
     context: Context,
     _channel: Option<CompChannel>,
@@ -148,6 +169,11 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Cq {
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.ptr().cast()
+    }
+
     pub(crate) fn ptr(&self) -> *mut ibv_cq {
         self.inner.ptr.as_ptr()
     }
@@ -171,29 +197,36 @@ impl Cq {
         self.inner.context.check_alive(verb)
     }
 
-    /// Takes completions, `max` at most, 16 at once (`ibv_poll_cq`).
+    /// Takes completions, `max` at most, 16 at once (`ibv_poll_cq`), with their stamps, which are zero
+    /// if the queue was made without.
     ///
     /// # Errors
     /// The device has failed, or the queue has overrun.
-    pub fn poll(&self, max: usize, out: &mut dyn FnMut(&Completion)) -> Result<usize> {
+    pub fn poll(&self, max: usize, out: &mut dyn FnMut(&Completion, Stamp)) -> Result<usize> {
         const VERB: &str = "ibv_poll_cq";
         let context = &self.inner.context;
         context.check_alive(VERB)?;
         let max = max.min(BATCH);
+        let failed = || {
+            let why = format!(
+                "the device {} cannot be polled: it is gone, or the queue has overrun",
+                context.name()
+            );
+            Error::new(VERB, libc::EIO, why)
+        };
+        if let Some(reading) = &self.inner.reading {
+            // SAFETY: the queue is alive, and these are its functions.
+            let taken = unsafe { reading.poll(self.ptr(), max, out) };
+            return taken.ok_or_else(failed);
+        }
         let mut entries = [ibv_wc::default(); BATCH];
         // SAFETY: the queue is alive; there is room for as many entries as are said.
         let given =
             unsafe { (context.inner.ops.poll_cq)(self.ptr(), max as c_int, entries.as_mut_ptr()) };
         let count = usize::try_from(given).ok().filter(|count| *count <= max);
-        let Some(count) = count else {
-            let why = format!(
-                "the device {} cannot be polled: it is gone, or the queue has overrun",
-                context.name()
-            );
-            return Err(Error::new(VERB, libc::EIO, why));
-        };
+        let count = count.ok_or_else(failed)?;
         for entry in &entries[..count] {
-            out(&convert::completion(entry));
+            out(&convert::completion(entry), Stamp::default());
         }
         Ok(count)
     }

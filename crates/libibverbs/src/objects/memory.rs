@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rnic_layouts::*;
@@ -50,35 +51,90 @@ impl Pd {
         &self.inner.context
     }
 
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut core::ffi::c_void {
+        self.ptr().cast()
+    }
+
     pub(crate) fn ptr(&self) -> *mut ibv_pd {
         self.inner.ptr.as_ptr()
     }
 
-    /// Registers memory (`ibv_reg_mr`).
+    /// Registers memory (`ibv_reg_mr`), by whose `iova` work requests and peers name the first byte
+    /// (`ibv_reg_mr_iova`); `None`: by its address.
     ///
     /// # Errors
-    /// The device refuses the range or the rights, or has no room; ENODEV in a forked child.
+    /// The device refuses the range or the rights, or has no room; the library has no such call;
+    /// ENODEV in a forked child.
     ///
     /// # Safety
     /// The memory stays until [`Mr::end`] has given true, or for ever. Nothing in the program takes
     /// bytes for its own that the device may write, or for constant; see [`Access`].
-    pub unsafe fn reg_mr(&self, ptr: *mut u8, len: usize, access: Access) -> Result<Mr> {
-        const VERB: &str = "ibv_reg_mr";
+    pub unsafe fn reg_mr(
+        &self,
+        ptr: *mut u8,
+        len: usize,
+        iova: Option<u64>,
+        access: Access,
+    ) -> Result<Mr> {
+        let (verb, context) = match iova {
+            None => ("ibv_reg_mr", self.context()),
+            Some(_) => ("ibv_reg_mr_iova", self.context()),
+        };
+        context.check_alive(verb)?;
+        let (library, access) = (context.library(), access.0 as c_int);
+        let mr = match iova {
+            // SAFETY: the domain is alive; the range is the caller's by contract.
+            None => unsafe { (library.reg_mr)(self.ptr(), ptr.cast(), len, access) },
+            Some(iova) => {
+                let register = library.reg_mr_iova.ok_or_else(|| context.absent(verb))?;
+                // SAFETY: as above.
+                unsafe { register(self.ptr(), ptr.cast(), len, iova, access) }
+            }
+        };
+        let mr = context.made(verb, mr)?;
+        // SAFETY: just made.
+        Ok(unsafe { self.hand_out(mr, iova.unwrap_or(ptr as u64)) })
+    }
+
+    /// Registers `len` bytes of a dmabuf from `offset` (`ibv_reg_dmabuf_mr`), which goes by `iova`.
+    ///
+    /// # Errors
+    /// It is no dmabuf, or the device refuses it; the library has no such call; ENODEV in a forked
+    /// child.
+    pub fn reg_dmabuf_mr(
+        &self,
+        fd: RawFd,
+        offset: u64,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr> {
+        const VERB: &str = "ibv_reg_dmabuf_mr";
         let context = self.context();
         context.check_alive(VERB)?;
-        // SAFETY: the domain is alive; the range is the caller's by contract.
-        let mr =
-            unsafe { (context.library().reg_mr)(self.ptr(), ptr.cast(), len, access.0 as c_int) };
+        let register = context.library().reg_dmabuf_mr;
+        let register = register.ok_or_else(|| context.absent(VERB))?;
+        // SAFETY: the domain is alive; the kernel keeps what the descriptor is of, and none of it is
+        // memory of the program.
+        let mr = unsafe { register(self.ptr(), offset, len, iova, fd, access.0 as c_int) };
         let mr = context.made(VERB, mr)?;
-        // SAFETY: just made; the keys never change.
+        // SAFETY: just made.
+        Ok(unsafe { self.hand_out(mr, iova) })
+    }
+
+    /// # Safety
+    /// It was just made in this domain.
+    unsafe fn hand_out(&self, mr: NonNull<ibv_mr>, addr: u64) -> Mr {
+        // SAFETY: by contract; the keys never change.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
-        Ok(Mr {
+        Mr {
             ptr: Some(mr),
-            addr: ptr as u64,
+            addr,
             lkey,
             rkey,
             pd: self.clone(),
-        })
+        }
     }
 
     /// Makes a window of type 2 that is bound to nothing (`ibv_alloc_mw`).
@@ -143,9 +199,16 @@ impl Mr {
         self.rkey
     }
 
-    /// Address of the first byte.
+    /// Address of the first byte, as work requests name it.
     pub fn addr(&self) -> u64 {
         self.addr
+    }
+
+    /// The library's object, alive as long as the handle; NULL: it has ended.
+    pub fn as_ptr(&self) -> *mut core::ffi::c_void {
+        self.ptr
+            .map_or(core::ptr::null_mut(), NonNull::as_ptr)
+            .cast()
     }
 
     pub(crate) fn ptr(&self) -> Option<*mut ibv_mr> {

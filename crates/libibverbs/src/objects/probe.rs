@@ -22,6 +22,8 @@ pub struct Abilities {
     pub windows: bool,
     /// Groups of datagrams.
     pub multicast: bool,
+    /// Completions can be stamped.
+    pub timestamps: bool,
     /// Most READs and atomics in flight, of a queue pair.
     pub max_rd_atomic: u8,
     /// The most inline data of a queue pair, of those sizes that are tried.
@@ -78,6 +80,7 @@ impl Context {
                 && extended!(self, create_qp_ex).is_some(),
             windows: has(WINDOWS_2A | WINDOWS_2B) && ops.alloc_mw.is_some(),
             multicast: attr.max_mcast_grp > 0,
+            timestamps: self.stamps(),
             max_rd_atomic: rd_atomic.clamp(0, u8::MAX.into()) as u8,
             ..Abilities::default()
         }
@@ -85,7 +88,7 @@ impl Context {
 
     /// A small queue pair of this service can be made.
     fn makes(&self, qp_type: QpType, max_inline_data: u32) -> bool {
-        let (Ok(pd), Ok(cq)) = (self.alloc_pd(), self.create_cq(1, None, 0)) else {
+        let (Ok(pd), Ok(cq)) = (self.alloc_pd(), self.create_cq(1, None, 0, false)) else {
             return false;
         };
         let made = pd.create_qp(&QpInit {

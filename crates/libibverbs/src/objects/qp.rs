@@ -19,6 +19,9 @@ use crate::objects::srq::Srq;
 use crate::objects::ud::Ah;
 use crate::objects::xrcd::Xrcd;
 
+/// All attributes that every version of the library knows: the bits up to IBV_QP_DEST_QPN.
+const EVERY: u32 = (IBV_QP_DEST_QPN << 1) - 1;
+
 /// What to create (`struct ibv_qp_init_attr`).
 pub struct QpInit {
     /// Transport service.
@@ -155,6 +158,11 @@ impl Xrcd {
 }
 
 impl Qp {
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.ptr().cast()
+    }
+
     fn ptr(&self) -> *mut ibv_qp {
         self.inner.ptr.as_ptr()
     }
@@ -203,24 +211,23 @@ impl Qp {
         context.outcome(VERB, given)
     }
 
-    /// State and index of the P_Key now (`ibv_query_qp`).
+    /// State and attributes now (`ibv_query_qp`). A state that there is not is ERR.
     ///
     /// # Errors
     /// The device does not answer.
-    pub fn query(&self) -> Result<(QpState, u16)> {
+    pub fn query(&self) -> Result<QpAttr> {
         const VERB: &str = "ibv_query_qp";
         let context = &self.inner.context;
         context.check_alive(VERB)?;
         let mut attr = ibv_qp_attr::default();
         // SAFETY: pointers and numbers, which may all be zero.
         let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
-        let mask = (IBV_QP_STATE | IBV_QP_PKEY_INDEX) as c_int;
         let query = context.library().query_qp;
         // SAFETY: the queue pair is alive; both are written while the call lasts.
-        let given = unsafe { query(self.ptr(), &mut attr, mask, &mut init) };
+        let given = unsafe { query(self.ptr(), &mut attr, EVERY as c_int, &mut init) };
         context.outcome(VERB, given)?;
         let state = QpState::from_ibv(attr.qp_state).unwrap_or(QpState::Err);
-        Ok((state, attr.pkey_index))
+        Ok(convert::attr_from_c(&attr, state))
     }
 
     /// Gets copies of what goes to a group (`ibv_attach_mcast`).
@@ -295,14 +302,10 @@ impl Qp {
             (Ok(()), None) => Ok(slots.len()),
             (Ok(()), Some(error)) => Err((slots.len(), error)),
             (Err(error), _) => {
+                // It names none of them, or nothing at all: any of them may be posted.
                 let mut requests = slots.iter().map(|slot| &raw const slot.wr);
-                let posted = match bad.is_null() {
-                    true => 0,
-                    false => requests
-                        .position(|request| request == bad.cast_const())
-                        .unwrap_or(slots.len()),
-                };
-                Err((posted, error))
+                let refused = requests.position(|request| request == bad.cast_const());
+                Err((refused.unwrap_or(slots.len()), error))
             }
         }
     }
@@ -500,8 +503,8 @@ pub(crate) fn post_receives(
     let request = &raw mut wr;
     let (given, bad) = post(request);
     match context.outcome(verb, given) {
-        // It names another request as the refused one, so this one may be posted.
-        Err(_) if !bad.is_null() && bad != request => Ok(Posted),
+        // It does not name this request as the refused one, so it may be posted.
+        Err(_) if bad != request => Ok(Posted),
         outcome => outcome.map(|()| Posted),
     }
 }

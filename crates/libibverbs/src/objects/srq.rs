@@ -108,6 +108,11 @@ impl Pd {
 }
 
 impl Srq {
+    /// The library's object, alive as long as the handle.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.ptr().cast()
+    }
+
     pub(crate) fn ptr(&self) -> *mut ibv_srq {
         self.inner.ptr.as_ptr()
     }

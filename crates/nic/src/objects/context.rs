@@ -159,6 +159,19 @@ impl Context {
             .find(|entry| entry.index == index)
     }
 
+    /// Whether calls on it can work.
+    ///
+    /// # Errors
+    /// ENODEV, of that verb, in a forked child and after [`crate::shutdown`].
+    pub fn check_alive(&self, verb: &'static str) -> Result<()> {
+        self.shared.nic.check_alive(verb)
+    }
+
+    /// The device's clock, which completions are stamped by: nanoseconds (`ibv_query_rt_values_ex(3)`).
+    pub fn clock_ns(&self) -> u64 {
+        self.shared.nic.host().now_ns()
+    }
+
     /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one
     /// token.
     pub fn async_fd(&self) -> RawFd {

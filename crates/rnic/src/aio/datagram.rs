@@ -57,7 +57,7 @@ impl DatagramQueuePair {
     /// Posts any SEND to `to`, of at most the port's MTU, and gives its completion when it has
     /// left. It waits while the send queue is full.
     pub fn request(&self, request: SendRequest, to: &Destination) -> Request {
-        Request::new(&self.shared, to.address(request))
+        Request::new(&self.shared, request.to(to))
     }
 
     /// SEND.

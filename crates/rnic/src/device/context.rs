@@ -107,15 +107,41 @@ impl Context {
         })
     }
 
-    pub(crate) fn create_cq(&self, entries: u32, channel: &CompChannel, id: u64) -> Result<Cq> {
+    pub(crate) fn create_cq(
+        &self,
+        entries: u32,
+        channel: &CompChannel,
+        id: u64,
+        timestamps: bool,
+    ) -> Result<Cq> {
         Ok(match (self, channel) {
             (Context::Software(context), CompChannel::Software(channel)) => {
-                Cq::Software(context.create_cq(entries, Some(channel), id)?)
+                let options = nic::CqOptions {
+                    timestamps,
+                    ..nic::CqOptions::default()
+                };
+                let cq = context.create_cq_ex(entries, Some(channel), id, options)?;
+                match timestamps {
+                    false => Cq::Software(cq),
+                    true => Cq::Stamped(cq),
+                }
             }
             (Context::System(context), CompChannel::System(channel)) => {
-                Cq::System(context.create_cq(entries, Some(channel), id)?)
+                Cq::System(context.create_cq(entries, Some(channel), id, timestamps)?)
             }
             _ => return Err(of_another_device("ibv_create_cq")),
+        })
+    }
+
+    /// What the clock of the device shows.
+    pub(crate) fn clock(&self) -> Result<system::DeviceClock> {
+        Ok(match self {
+            Context::Software(context) => system::DeviceClock {
+                now: context.clock_ns(),
+                khz: 1_000_000,
+                mask: u64::MAX,
+            },
+            Context::System(context) => context.clock()?,
         })
     }
 
@@ -124,6 +150,13 @@ impl Context {
             Context::Software(context) => Xrcd::Software(context.open_xrcd(file, true, false)?),
             Context::System(context) => Xrcd::System(context.open_xrcd(file)?),
         })
+    }
+
+    pub(crate) fn check_alive(&self, verb: &'static str) -> Result<()> {
+        match self {
+            Context::Software(context) => context.check_alive(verb),
+            Context::System(context) => context.check_alive(verb),
+        }
     }
 
     pub(crate) fn async_fd(&self) -> RawFd {

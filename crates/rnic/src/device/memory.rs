@@ -1,9 +1,11 @@
 //! Protection domains and what is made in them alone: memory, windows, ways of datagrams.
 
+use std::os::fd::RawFd;
+
 use rnic_libibverbs as system;
 
 use super::{Cq, Qp, QpInit, Srq, either, of_another_device};
-use crate::nic::{self, Address, AhAttr, MwType, Result};
+use crate::nic::{self, Access, Address, AhAttr, MwType, Result};
 
 pub(crate) enum Pd {
     Software(nic::Pd),
@@ -15,6 +17,20 @@ impl Pd {
         Ok(match self {
             Pd::Software(pd) => Mw::Software(pd.alloc_mw(MwType::Type2)?),
             Pd::System(pd) => Mw::System(pd.alloc_mw()?),
+        })
+    }
+
+    pub(crate) fn reg_dmabuf_mr(
+        &self,
+        fd: RawFd,
+        offset: u64,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr> {
+        Ok(match self {
+            Pd::Software(pd) => Mr::Software(pd.reg_dmabuf_mr(fd, offset, len, iova, access)?),
+            Pd::System(pd) => Mr::System(pd.reg_dmabuf_mr(fd, offset, len, iova, access)?),
         })
     }
 
@@ -147,7 +163,7 @@ pub(super) enum XrcParts {
 
 pub(super) fn xrc_parts(domain: &Xrcd, cq: &Cq) -> Result<XrcParts> {
     Ok(match (domain, cq) {
-        (Xrcd::Software(domain), Cq::Software(cq)) => {
+        (Xrcd::Software(domain), Cq::Software(cq) | Cq::Stamped(cq)) => {
             XrcParts::Software(domain.clone(), cq.clone())
         }
         (Xrcd::System(domain), Cq::System(cq)) => XrcParts::System(domain.clone(), cq.clone()),

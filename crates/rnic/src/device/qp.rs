@@ -46,23 +46,25 @@ impl Qp {
             cap,
             cookie,
         } = init;
+        if let (Pd::Software(pd), Some(send_cq), Some(recv_cq)) =
+            (pd, send_cq.software(), recv_cq.software())
+        {
+            let srq = match srq {
+                None => None,
+                Some(Srq::Software(srq)) => Some(srq.clone()),
+                Some(_) => return Err(of_another_device(VERB)),
+            };
+            return Ok(Qp::Software(pd.create_qp(&nic::QpInit {
+                qp_type,
+                send_cq: send_cq.clone(),
+                recv_cq: recv_cq.clone(),
+                srq,
+                cap,
+                sq_sig_all: false,
+                cookie,
+            })?));
+        }
         match (pd, send_cq, recv_cq) {
-            (Pd::Software(pd), Cq::Software(send_cq), Cq::Software(recv_cq)) => {
-                let srq = match srq {
-                    None => None,
-                    Some(Srq::Software(srq)) => Some(srq.clone()),
-                    Some(_) => return Err(of_another_device(VERB)),
-                };
-                Ok(Qp::Software(pd.create_qp(&nic::QpInit {
-                    qp_type,
-                    send_cq: send_cq.clone(),
-                    recv_cq: recv_cq.clone(),
-                    srq,
-                    cap,
-                    sq_sig_all: false,
-                    cookie,
-                })?))
-            }
             (Pd::System(pd), Cq::System(send_cq), Cq::System(recv_cq)) => {
                 let srq = match srq {
                     None => None,
@@ -110,21 +112,27 @@ impl Qp {
         either!(Qp, self, qp => qp.modify(attr, mask))
     }
 
-    /// ERR of a device that does not answer.
-    pub(crate) fn state(&self) -> QpState {
+    /// State and attributes now.
+    pub(crate) fn query(&self) -> Result<QpAttr> {
+        self.check_alive("ibv_query_qp")?;
         match self {
             // Not `state()`: the queue pair fails under the engine's lock, and a completion may be
             // seen before it is through.
+            Qp::Software(qp) => Ok(qp.query()),
+            Qp::System(qp) => qp.query(),
+        }
+    }
+
+    /// ERR of a device that does not answer.
+    pub(crate) fn state(&self) -> QpState {
+        match self {
             Qp::Software(qp) => qp.query().qp_state,
-            Qp::System(qp) => qp.query().map_or(QpState::Err, |(state, _)| state),
+            Qp::System(_) => self.query().map_or(QpState::Err, |attr| attr.qp_state),
         }
     }
 
     pub(crate) fn pkey_index(&self) -> u16 {
-        match self {
-            Qp::Software(qp) => qp.query().pkey_index,
-            Qp::System(qp) => qp.query().map_or(0, |(_, index)| index),
-        }
+        self.query().map_or(0, |attr| attr.pkey_index)
     }
 
     /// All are 0 on a device of the system, which counts for whole ports.

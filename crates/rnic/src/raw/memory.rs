@@ -5,7 +5,7 @@ use std::any::Any;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rustix_futex_sync::Mutex;
 
@@ -13,7 +13,8 @@ use crate::device;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
 use crate::nic::Access;
-use crate::raw::given::StableMemory;
+use crate::raw::given::{SharedMemory, StableMemory};
+use crate::raw::words::Changing;
 
 /// Pages: so that no two regions share one, and atomics are aligned.
 const ALIGN: usize = 4096;
@@ -33,7 +34,7 @@ unsafe impl Sync for Own {}
 /// What a registration's bytes belong to.
 enum Storage {
     Own(#[allow(dead_code, reason = "kept alive")] Own),
-    Given(Box<dyn StableMemory>),
+    Given(Box<dyn Any + Send + Sync>),
 }
 
 impl Own {
@@ -94,12 +95,12 @@ impl Drop for Registered {
 }
 
 impl Registered {
-    fn new(pd: &device::Pd, len: usize, access: Access) -> Result<Registered> {
+    fn new(pd: &device::Pd, len: usize, rights: Rights) -> Result<Registered> {
         let own = Own::new(len)?;
         let first = own.ptr;
         // SAFETY: `own` lives as long as the registration (`drop` above). Its bytes are reached
         // by nobody else while the NIC may touch them: see the types below.
-        let mr = unsafe { register(pd, first.as_ptr(), len, access) }?;
+        let mr = unsafe { register(pd, first.as_ptr(), len, rights) }?;
         Ok(Registered {
             mr,
             first,
@@ -109,27 +110,83 @@ impl Registered {
     }
 
     /// Of memory that the program gives, which comes back if it cannot be registered.
-    fn given<M: StableMemory>(
+    fn given<M: SharedMemory>(
         pd: &device::Pd,
-        mut memory: Box<M>,
-        access: Access,
-    ) -> std::result::Result<Registered, (Error, Box<M>)> {
-        let (first, len) = memory.bytes();
+        memory: M,
+        rights: Rights,
+    ) -> std::result::Result<Registered, AdoptError<M>> {
+        let mut memory = Box::new(memory);
+        let (first, len) = memory.place();
         if len == 0 {
-            let empty = Error::InvalidArgument("a memory region has 1 byte at least".to_owned());
-            return Err((empty, memory));
+            return Err(AdoptError {
+                error: Error::InvalidArgument("a memory region has 1 byte at least".to_owned()),
+                memory: *memory,
+            });
         }
         // SAFETY: the memory lives as long as the registration (`drop` above), and does not move,
-        // by the contract of `StableMemory`. Its bytes are reached by nobody else: as with `new`.
-        match unsafe { register(pd, first.as_ptr(), len, access) } {
+        // by the contracts of its traits. Its bytes are reached by nobody else: as with `new`.
+        match unsafe { register(pd, first.as_ptr(), len, rights) } {
             Ok(mr) => Ok(Registered {
                 mr,
                 first,
                 len,
                 storage: Some(Storage::Given(memory)),
             }),
-            Err(error) => Err((error, memory)),
+            Err(error) => Err(AdoptError {
+                error,
+                memory: *memory,
+            }),
         }
+    }
+
+    /// All of it is memory of this type that the program gave.
+    fn is_given<M: Any>(&self) -> bool {
+        match &self.storage {
+            Some(Storage::Given(memory)) => memory.is::<M>(),
+            _ => false,
+        }
+    }
+
+    /// Ends the registration, and gives the memory back that it was made of; itself if that is
+    /// something else, if there are other handles, or if the device does not let go.
+    fn into_given<M: Any>(self: Arc<Registered>) -> std::result::Result<M, Arc<Registered>> {
+        if !self.is_given::<M>() {
+            return Err(self);
+        }
+        let mut region = Arc::try_unwrap(self)?;
+        if !region.mr.end() {
+            return Err(Arc::new(region));
+        }
+        let Some(Storage::Given(memory)) = region.storage.take() else {
+            unreachable!("looked at above");
+        };
+        match memory.downcast::<M>() {
+            Ok(memory) => Ok(*memory),
+            Err(_) => unreachable!("looked at above"),
+        }
+    }
+
+    /// As bytes that a peer may change.
+    ///
+    /// # Safety
+    /// No references to them are made as long as the registration stands.
+    unsafe fn changing(&self) -> Changing<'_> {
+        // SAFETY: the storage is initialised, and lives as long as `self`; else by contract.
+        unsafe { Changing::new(self.first, self.len) }
+    }
+}
+
+/// What a registration allows, and by which address its first byte goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rights {
+    pub(crate) access: Access,
+    /// `None`: that of the memory.
+    pub(crate) iova: Option<u64>,
+}
+
+impl From<Access> for Rights {
+    fn from(access: Access) -> Rights {
+        Rights { access, iova: None }
     }
 }
 
@@ -142,16 +199,17 @@ unsafe fn register(
     pd: &device::Pd,
     ptr: *mut u8,
     len: usize,
-    access: Access,
+    Rights { access, iova }: Rights,
 ) -> Result<device::Mr> {
     Ok(match pd {
         device::Pd::Software(pd) => {
+            let iova = iova.unwrap_or(ptr as u64);
             // SAFETY: by contract.
-            device::Mr::Software(unsafe { pd.reg_mr(ptr, len, ptr as u64, access) }?)
+            device::Mr::Software(unsafe { pd.reg_mr(ptr, len, iova, access) }?)
         }
         device::Pd::System(pd) => {
             // SAFETY: by contract.
-            device::Mr::System(unsafe { pd.reg_mr(ptr, len, access) }?)
+            device::Mr::System(unsafe { pd.reg_mr(ptr, len, iova, access) }?)
         }
     })
 }
@@ -177,7 +235,7 @@ pub struct Buffer {
 impl Buffer {
     pub(crate) fn allocate(pd: &device::Pd, len: usize) -> Result<Buffer> {
         Ok(Buffer {
-            region: Arc::new(Registered::new(pd, len, Access::LOCAL_WRITE)?),
+            region: Arc::new(Registered::new(pd, len, Access::LOCAL_WRITE.into())?),
             start: 0,
             len,
         })
@@ -187,17 +245,12 @@ impl Buffer {
         pd: &device::Pd,
         memory: M,
     ) -> std::result::Result<Buffer, AdoptError<M>> {
-        match Registered::given(pd, Box::new(memory), Access::LOCAL_WRITE) {
-            Ok(region) => Ok(Buffer {
-                start: 0,
-                len: region.len,
-                region: Arc::new(region),
-            }),
-            Err((error, memory)) => Err(AdoptError {
-                error,
-                memory: *memory,
-            }),
-        }
+        let region = Registered::given(pd, memory, Access::LOCAL_WRITE.into())?;
+        Ok(Buffer {
+            start: 0,
+            len: region.len,
+            region: Arc::new(region),
+        })
     }
 
     /// Ends the registration and gives the memory back that the buffer was made of
@@ -206,29 +259,11 @@ impl Buffer {
     /// device refuses to end the registration: then the memory stays for ever.
     pub fn into_memory<M: StableMemory>(self) -> std::result::Result<M, Buffer> {
         let Buffer { region, start, len } = self;
-        let again = |region| Err(Buffer { region, start, len });
-        let is_its = |region: &Registered| match &region.storage {
-            Some(Storage::Given(memory)) => (&**memory as &dyn Any).is::<M>(),
-            _ => false,
-        };
-        if (start, len) != (0, region.len) || !is_its(&region) {
-            return again(region);
+        match (start, len) == (0, region.len) {
+            true => region.into_given(),
+            false => Err(region),
         }
-        let mut region = match Arc::try_unwrap(region) {
-            Ok(region) => region,
-            Err(shared) => return again(shared),
-        };
-        if !region.mr.end() {
-            return again(Arc::new(region));
-        }
-        let Some(Storage::Given(memory)) = region.storage.take() else {
-            unreachable!("looked at above");
-        };
-        let memory: Box<dyn Any> = memory;
-        match memory.downcast::<M>() {
-            Ok(memory) => Ok(*memory),
-            Err(_) => unreachable!("looked at above"),
-        }
+        .map_err(|region| Buffer { region, start, len })
     }
 
     /// Divides it: `self` keeps the first `at` bytes, the rest is returned.
@@ -367,17 +402,30 @@ impl Shared {
 }
 
 impl ReadableRegion {
-    pub(crate) fn register(pd: &device::Pd, buffer: Buffer) -> Result<ReadableRegion> {
+    pub(crate) fn register(
+        pd: &device::Pd,
+        buffer: Buffer,
+        iova: Option<u64>,
+    ) -> std::result::Result<ReadableRegion, AdoptError<Buffer>> {
         let (ptr, len) = (buffer.ptr(), buffer.len);
+        let rights = Rights {
+            access: Access::REMOTE_READ,
+            iova,
+        };
         // SAFETY: the buffer moves into the region and is given back only after the registration
         // has ended; without LOCAL_WRITE and REMOTE_WRITE nobody writes it meanwhile.
-        let mr = unsafe { register(pd, ptr, len, Access::REMOTE_READ) }?;
-        Ok(ReadableRegion {
-            inner: Arc::new(Shared {
-                mr,
-                buffer: Some(buffer),
+        match unsafe { register(pd, ptr, len, rights) } {
+            Ok(mr) => Ok(ReadableRegion {
+                inner: Arc::new(Shared {
+                    mr,
+                    buffer: Some(buffer),
+                }),
             }),
-        })
+            Err(error) => Err(AdoptError {
+                error,
+                memory: buffer,
+            }),
+        }
     }
 
     /// What peers need to know to read it.
@@ -424,10 +472,28 @@ pub struct WritableRegion {
 }
 
 impl WritableRegion {
-    pub(crate) fn allocate(pd: &device::Pd, len: usize, access: Access) -> Result<WritableRegion> {
+    pub(crate) fn allocate(pd: &device::Pd, len: usize, rights: Rights) -> Result<WritableRegion> {
         Ok(WritableRegion {
-            inner: Arc::new(Registered::new(pd, len, access)?),
+            inner: Arc::new(Registered::new(pd, len, rights)?),
         })
+    }
+
+    pub(crate) fn adopt<M: SharedMemory>(
+        pd: &device::Pd,
+        memory: M,
+        rights: Rights,
+    ) -> std::result::Result<WritableRegion, AdoptError<M>> {
+        Ok(WritableRegion {
+            inner: Arc::new(Registered::given(pd, memory, rights)?),
+        })
+    }
+
+    /// Ends the registration and gives the memory back that the region was made of
+    /// ([`ProtectionDomain::adopt_writable`](crate::ProtectionDomain::adopt_writable)). The region
+    /// is returned if it was not made of such memory, if it has other handles, and if the device
+    /// refuses to end the registration: then the memory stays for ever.
+    pub fn into_memory<M: SharedMemory>(self) -> std::result::Result<M, WritableRegion> {
+        (self.inner.into_given()).map_err(|inner| WritableRegion { inner })
     }
 
     /// What peers need to know to reach it.
@@ -437,6 +503,11 @@ impl WritableRegion {
             len: self.len() as u64,
             rkey: self.inner.mr.rkey(),
         }
+    }
+
+    #[cfg(feature = "raw")]
+    pub(crate) fn mr(&self) -> &device::Mr {
+        &self.inner.mr
     }
 
     /// Both handles, if they are a system's device's.
@@ -462,12 +533,11 @@ impl WritableRegion {
         self.len() == 0
     }
 
-    fn check(&self, what: &'static str, offset: usize, len: usize) -> Result<*mut u8> {
+    /// The bytes, of which these are.
+    fn check(&self, what: &'static str, offset: usize, len: usize) -> Result<Changing<'_>> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.len() => {
-                // SAFETY: offset <= length of the storage.
-                Ok(unsafe { self.inner.first.as_ptr().add(offset) })
-            }
+            // SAFETY: there are no slices of a region that peers may write.
+            Some(end) if end <= self.len() => Ok(unsafe { self.inner.changing() }),
             _ => Err(Error::OutOfRange {
                 what,
                 offset: offset as u64,
@@ -479,25 +549,8 @@ impl WritableRegion {
 
     /// Copies `into.len()` bytes at `offset` out.
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let from = self.check("copy out of a writable region", offset, into.len())?;
-        let head = from.align_offset(8).min(into.len());
-        let (first, rest) = into.split_at_mut(head);
-        for (i, byte) in first.iter_mut().enumerate() {
-            *byte = load_byte(from, i);
-        }
-        let words = rest.len() / 8;
-        let (middle, last) = rest.split_at_mut(words * 8);
-        for (i, word) in middle.chunks_exact_mut(8).enumerate() {
-            // SAFETY: head + 8 * (i + 1) <= the length that `check` saw; the address is a multiple
-            // of 8. Peers write through the engine; words are read atomically so that no reference
-            // to changing bytes exists.
-            let value = unsafe { AtomicU64::from_ptr(from.add(head + 8 * i).cast()) }
-                .load(Ordering::Relaxed);
-            word.copy_from_slice(&value.to_ne_bytes());
-        }
-        for (i, byte) in last.iter_mut().enumerate() {
-            *byte = load_byte(from, head + words * 8 + i);
-        }
+        let bytes = self.check("copy out of a writable region", offset, into.len())?;
+        bytes.copy_out(offset, into);
         // Later loads are not moved before the copy.
         fence(Ordering::Acquire);
         Ok(())
@@ -508,67 +561,57 @@ impl WritableRegion {
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.check("copy into a writable region", offset, bytes.len())?;
         fence(Ordering::Release);
-        let head = to.align_offset(8).min(bytes.len());
-        let (first, rest) = bytes.split_at(head);
-        for (i, byte) in first.iter().enumerate() {
-            store_byte(to, i, *byte);
-        }
-        let words = rest.len() / 8;
-        let (middle, last) = rest.split_at(words * 8);
-        for (i, word) in middle.chunks_exact(8).enumerate() {
-            let mut value = [0; 8];
-            value.copy_from_slice(word);
-            // SAFETY: as in `copy_out`.
-            unsafe { AtomicU64::from_ptr(to.add(head + 8 * i).cast()) }
-                .store(u64::from_ne_bytes(value), Ordering::Relaxed);
-        }
-        for (i, byte) in last.iter().enumerate() {
-            store_byte(to, head + words * 8 + i, *byte);
-        }
+        to.copy_in(offset, bytes);
         Ok(())
     }
 
     /// The word at `offset`, in host order, which is what peers' atomics work on.
+    ///
+    /// # Errors
+    /// It lies outside, or not at a multiple of 8; an order that loads do not have.
     pub fn load_u64(&self, offset: usize, order: Ordering) -> Result<u64> {
-        Ok(self.word(offset)?.load(order))
+        let word = self.word(offset)?;
+        match order {
+            Ordering::Relaxed | Ordering::Acquire | Ordering::SeqCst => Ok(word.load(order)),
+            _ => Err(of_no_use(order, "load")),
+        }
     }
 
     /// Stores the word at `offset`.
+    ///
+    /// # Errors
+    /// It lies outside, or not at a multiple of 8; an order that stores do not have.
     pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) -> Result<()> {
-        self.word(offset)?.store(value, order);
+        let word = self.word(offset)?;
+        match order {
+            Ordering::Relaxed | Ordering::Release | Ordering::SeqCst => word.store(value, order),
+            _ => return Err(of_no_use(order, "store")),
+        }
         Ok(())
     }
 
     /// The byte at `offset`, with acquire ordering: to poll the last byte of an expected write.
     pub fn load_u8(&self, offset: usize) -> Result<u8> {
-        let at = self.check("byte of a writable region", offset, 1)?;
-        let value = load_byte(at, 0);
+        let mut byte = [0];
+        let bytes = self.check("byte of a writable region", offset, 1)?;
+        bytes.copy_out(offset, &mut byte);
         fence(Ordering::Acquire);
-        Ok(value)
+        Ok(byte[0])
     }
 
     fn word(&self, offset: usize) -> Result<&AtomicU64> {
-        let at = self.check("word of a writable region", offset, 8)?;
-        if !offset.is_multiple_of(8) {
-            return Err(Error::InvalidArgument(format!(
-                "words are loaded and stored at multiples of 8, not at {offset}"
-            )));
-        }
-        // SAFETY: inside the storage, aligned (storage is page aligned), and alive as long as
-        // `self`. Everybody else reaches these bytes atomically or through the engine.
-        Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
+        let bytes = self.check("word of a writable region", offset, 8)?;
+        bytes.word(offset).ok_or_else(|| {
+            Error::InvalidArgument(format!(
+                "words are loaded and stored at addresses that are multiples of 8; offset {offset} is at {:?}",
+                self.inner.first.as_ptr().wrapping_add(offset)
+            ))
+        })
     }
 }
 
-fn load_byte(base: *mut u8, offset: usize) -> u8 {
-    // SAFETY: callers pass a range that `check` has seen; bytes are accessed atomically because
-    // peers may write.
-    unsafe { AtomicU8::from_ptr(base.add(offset)) }.load(Ordering::Relaxed)
-}
-
-fn store_byte(base: *mut u8, offset: usize, value: u8) {
-    // SAFETY: as in `load_byte`.
-    unsafe { AtomicU8::from_ptr(base.add(offset)) }.store(value, Ordering::Relaxed);
+fn of_no_use(order: Ordering, what: &str) -> Error {
+    Error::InvalidArgument(format!("a {what} cannot have the order {order:?}"))
 }
 
 impl std::fmt::Debug for WritableRegion {

@@ -6,5 +6,7 @@
 
 pub(crate) mod fd;
 pub(crate) mod given;
+pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod per_process;
+mod words;

@@ -1,6 +1,7 @@
 /*
  * A libibverbs with one device, fake0, that does nothing. FAKE_VERBS says how it behaves:
- * good, no_post_send, old_abi, gone (every call is EIO), nonsense (answers that cannot be).
+ * good, no_post_send, old_abi, gone (every call is EIO), nonsense (answers that cannot be), vague
+ * (refuses to post, and does not say what).
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -52,14 +53,16 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited) {
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
   (void)qp;
-  *bad = mood("nonsense") ? (void *)16 : wr;
-  return mood("nonsense") ? ENOMEM : answer();
+  if (!mood("vague"))
+    *bad = mood("nonsense") ? (void *)16 : wr;
+  return mood("nonsense") || mood("vague") ? ENOMEM : answer();
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
   (void)qp;
-  *bad = mood("nonsense") ? (void *)16 : wr;
-  return mood("nonsense") ? ENOMEM : answer();
+  if (!mood("vague"))
+    *bad = mood("nonsense") ? (void *)16 : wr;
+  return mood("nonsense") || mood("vague") ? ENOMEM : answer();
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *of) {
@@ -150,7 +153,13 @@ ANSWER(ibv_modify_srq, struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 ANSWER(ibv_query_srq, struct ibv_srq *srq, struct ibv_srq_attr *attr)
 MAKE(ibv_qp, ibv_create_qp, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 END(ibv_qp, ibv_destroy_qp)
-ANSWER(ibv_modify_qp, struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
+  if (!answer() && mask & IBV_QP_STATE)
+    qp->state = attr->qp_state;
+  return answer();
+}
+
 MAKE(ibv_ah, ibv_create_ah, struct ibv_pd *pd, struct ibv_ah_attr *attr)
 END(ibv_ah, ibv_destroy_ah)
 ANSWER(ibv_attach_mcast, struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
@@ -158,8 +167,8 @@ ANSWER(ibv_detach_mcast, struct ibv_qp *qp, const union ibv_gid *gid, uint16_t l
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                  struct ibv_qp_init_attr *init) {
-  (void)qp, (void)mask, (void)init;
-  attr->qp_state = mood("nonsense") ? 77 : IBV_QPS_RTS;
+  (void)mask, (void)init;
+  attr->qp_state = mood("nonsense") ? 77 : qp->state;
   return answer();
 }
 

@@ -59,7 +59,8 @@ impl Qp {
         } else {
             from
         };
-        transitions::check(shared.qp_type, from, to, mask)?;
+        transitions::check(shared.qp_type, from, to, mask)
+            .map_err(|refused| Error::invalid(VERB, refused.to_string()))?;
         // What peers may do by it is found out anew.
         let copies = engine.revoke_qp(shared.qpn);
         let outcome = apply(&mut engine, shared.qpn, attr, mask, from, to, &table);

@@ -14,6 +14,8 @@ use rustix_futex_sync::Mutex;
 
 use handle::QpHandle;
 
+pub use transitions::{TransitionError, check_transition};
+
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::engine::{Engine, QpEntry};
 use crate::error::{Error, Result};

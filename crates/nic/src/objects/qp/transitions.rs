@@ -5,7 +5,6 @@
 //! to ERR, and IBV_QP_CUR_STATE only belongs to transitions whose start may have changed behind the
 //! program's back. The table both enforces and explains.
 
-use crate::error::{Error, Result};
 use crate::queues::{QpAttrMask as M, QpState, QpType};
 
 /// One row: a transition of some service types.
@@ -139,38 +138,101 @@ pub(crate) fn meant(qp_type: QpType, given: M) -> M {
     })
 }
 
-/// Checks a transition; the error says what is missing or does not belong.
-pub(crate) fn check(qp_type: QpType, from: QpState, to: QpState, given: M) -> Result<()> {
-    const VERB: &str = "ibv_modify_qp";
+/// Why a queue pair may not change as it was asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransitionError {
+    /// Transport service of the queue pair.
+    pub qp_type: QpType,
+    /// Where it is.
+    pub from: QpState,
+    /// Where it was to go; where it is, if only attributes were to change.
+    pub to: QpState,
+    /// There is such a transition, if it is given the right attributes.
+    pub exists: bool,
+    /// Attributes that the transition needs, and was not given.
+    pub missing: M,
+    /// Attributes that it was given, and does not take.
+    pub superfluous: M,
+}
+
+impl std::error::Error for TransitionError {}
+
+impl std::fmt::Display for TransitionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TransitionError {
+            qp_type, from, to, ..
+        } = self;
+        if !self.exists && from == to {
+            return write!(
+                f,
+                "no attribute of queue pairs of type {qp_type} may change in {from}"
+            );
+        }
+        if !self.exists {
+            return write!(
+                f,
+                "a queue pair of type {qp_type} cannot go from {from} to {to}"
+            );
+        }
+        write!(f, "{from} to {to} ")?;
+        match (self.missing.0, self.superfluous.0) {
+            (_, 0) => write!(f, "also needs {}", self.missing.names()),
+            (0, _) => write!(f, "does not take {}", self.superfluous.names()),
+            _ => write!(
+                f,
+                "also needs {}, and does not take {}",
+                self.missing.names(),
+                self.superfluous.names()
+            ),
+        }
+    }
+}
+
+/// Checks a change of a queue pair against the state table (`ibv_modify_qp(3)`); gives the
+/// attributes that it means, which leaves out those of the other half of an XRC connection. Without
+/// STATE in `given`, `to` is `from`.
+///
+/// # Errors
+/// There is no such transition, or what it lacks and what it does not take.
+pub fn check_transition(
+    qp_type: QpType,
+    from: QpState,
+    to: QpState,
+    given: M,
+) -> Result<M, TransitionError> {
+    let given = meant(qp_type, given);
+    check(qp_type, from, to, given)?;
+    Ok(given)
+}
+
+/// The same of attributes that are all meant.
+pub(crate) fn check(
+    qp_type: QpType,
+    from: QpState,
+    to: QpState,
+    given: M,
+) -> Result<(), TransitionError> {
     let given = given.without(M::STATE);
-    let Some(row) = TABLE
-        .iter()
-        .find(|r| r.from == from && r.to == to && r.types.contains(&qp_type))
-    else {
-        return Err(Error::invalid(
-            VERB,
-            if from == to {
-                format!("no attribute of queue pairs of type {qp_type} may change in {from}")
-            } else {
-                format!("a queue pair of type {qp_type} cannot go from {from} to {to}")
-            },
-        ));
+    let mut rows = TABLE.iter();
+    let row = rows.find(|r| r.from == from && r.to == to && r.types.contains(&qp_type));
+    let (missing, superfluous) = match row {
+        Some(row) => (
+            row.required.without(given),
+            given.without(row.required.or(row.optional)),
+        ),
+        None => (NONE, NONE),
     };
-    let missing = row.required.without(given);
-    if missing.0 != 0 {
-        return Err(Error::invalid(
-            VERB,
-            format!("{from} to {to} also needs {}", missing.names()),
-        ));
+    if row.is_some() && missing == NONE && superfluous == NONE {
+        return Ok(());
     }
-    let foreign = given.without(row.required.or(row.optional));
-    if foreign.0 != 0 {
-        return Err(Error::invalid(
-            VERB,
-            format!("{from} to {to} does not take {}", foreign.names()),
-        ));
-    }
-    Ok(())
+    Err(TransitionError {
+        qp_type,
+        from,
+        to,
+        exists: row.is_some(),
+        missing,
+        superfluous,
+    })
 }
 
 #[cfg(test)]
