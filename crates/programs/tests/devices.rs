@@ -312,3 +312,38 @@ fn demo() {
         }
     }
 }
+
+/// Promise: `rnic study --device` measures a device of the system's libibverbs, and says what did the
+/// NIC's work. That library is rnic's own drop-in here.
+#[test]
+fn a_study_of_a_device_of_the_system() {
+    let trial = Trial::start_beside_others("a_study_of_a_device_of_the_system");
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let folder = trial.new_folder("system", User::Current, 0o755);
+    let library = place.rnic().with_file_name("librnic_verbs.so");
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        std::os::unix::fs::symlink(&library, folder.join(name)).expect("own folder");
+    }
+    let file = folder.join("study.json");
+    let mut command = place.command(place.rnic());
+    command
+        .env("LD_LIBRARY_PATH", &folder)
+        .args(["study", "--device", "system:rnic0"])
+        .args(["--rounds", "1", "--seconds", "0.5", "--json"])
+        .arg(&file);
+    let finished = Process::spawn(command).wait(SOON);
+    finished.expect_success();
+    let text = std::fs::read(&file).expect("written");
+    let study: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(study["backend"], "libibverbs");
+    assert_eq!(study["device"], "rnic0");
+    assert_eq!(study["left_out"], serde_json::json!([]));
+    assert_eq!(study["questions"].as_array().map(Vec::len), Some(13));
+    assert!(
+        !finished.stdout.contains("On a card:"),
+        "it is no software: {}",
+        finished.stdout
+    );
+}

@@ -105,19 +105,23 @@ fn perftest(program: &str, user: User, address: &str) {
 }
 
 macro_rules! programs {
-    ($($name:ident: $user:expr, $address:expr;)*) => {
-        $(#[test] fn $name() { perftest(stringify!($name), $user, $address); })*
+    ($($(#[$full:meta])? $name:ident: $user:expr, $address:expr;)*) => {
+        $(#[test] $(#[$full])? fn $name() { perftest(stringify!($name), $user, $address); })*
     };
 }
 
 programs! {
     ib_send_lat: User::Current, "127.0.0.1";
+    #[ignore = "./test full"]
     ib_send_bw: User::Nobody, "::1";
+    #[ignore = "./test full"]
     ib_write_lat: User::Nobody, "::1";
     ib_write_bw: User::Current, "127.0.0.1";
     ib_read_lat: User::Current, "::1";
+    #[ignore = "./test full"]
     ib_read_bw: User::Nobody, "127.0.0.1";
     ib_atomic_lat: User::Nobody, "127.0.0.1";
+    #[ignore = "./test full"]
     ib_atomic_bw: User::Current, "::1";
 }
 

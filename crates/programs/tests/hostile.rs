@@ -84,6 +84,7 @@ fn hostile_packets_ipv4() {
 }
 
 #[test]
+#[ignore = "./test full"]
 fn hostile_packets_ipv6() {
     let trial = Trial::start_beside_others("hostile_packets_ipv6");
     let user = if User::Nobody.available(trial.name()) {

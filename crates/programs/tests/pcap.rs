@@ -170,6 +170,7 @@ fn every_packet_is_right_ipv4() {
 }
 
 #[test]
+#[ignore = "./test full"]
 fn every_packet_is_right_ipv6_as_nobody() {
     let trial = Trial::start_beside_others("every_packet_is_right_ipv6_as_nobody");
     clean_runs(&trial, User::Nobody, "::1", None);

@@ -259,8 +259,8 @@ macro_rules! programs {
             use super::{test, Path, User};
             const PROGRAM: &str = stringify!($name);
             #[test] fn loopback() { test(PROGRAM, Path::Loopback, User::Current); }
-            #[test] fn veth6_as_nobody() { test(PROGRAM, Path::Veth6, User::Nobody); }
             // The same by other addresses, or as another user.
+            #[test] #[ignore = "./test full"] fn veth6_as_nobody() { test(PROGRAM, Path::Veth6, User::Nobody); }
             #[test] #[ignore = "./test full"] fn loopback6_as_nobody() { test(PROGRAM, Path::Loopback6, User::Nobody); }
             #[test] #[ignore = "./test full"] fn veth() { test(PROGRAM, Path::Veth, User::Current); }
             #[test] #[ignore = "./test full"] fn loopback_as_nobody() { test(PROGRAM, Path::Loopback, User::Nobody); }
@@ -283,6 +283,14 @@ programs!(
     ib_atomic_lat,
     ib_atomic_bw
 );
+
+/// Over a network and as another user, a message at a time and a stream. `./test full` has all.
+#[test]
+fn over_a_network_as_nobody() {
+    for program in ["ib_send_lat", "ib_write_bw"] {
+        test(program, Path::Veth6, User::Nobody);
+    }
+}
 
 /// `-W`: perftest opens counters in sysfs before its test and reads them again after it.
 #[test]

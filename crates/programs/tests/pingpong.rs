@@ -127,6 +127,7 @@ fn sizes_ipv4() {
 }
 
 #[test]
+#[ignore = "./test full"]
 fn sizes_ipv6_as_nobody() {
     let Some(trial) = trial("sizes_ipv6_as_nobody") else {
         return;

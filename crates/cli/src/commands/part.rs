@@ -36,6 +36,8 @@ enum Role {
     },
     /// The peer of `rnic study`
     Study {
+        #[arg(long)]
+        device: Option<String>,
         #[command(flatten)]
         gid: Choice,
     },
@@ -57,9 +59,8 @@ pub fn main(args: Args) -> Result<()> {
         Role::Bench { gid } => {
             bench::follow(&gid).map_err(|failure| failure.during("the peer process"))
         }
-        Role::Study { gid } => {
-            study::follow(&gid).map_err(|failure| failure.during("the peer process"))
-        }
+        Role::Study { device, gid } => study::follow(device.as_deref(), &gid)
+            .map_err(|failure| failure.during("the peer process")),
         Role::Lab => lab::main(),
         Role::Verify { gid } => verify::follow(&gid),
     }

@@ -227,7 +227,21 @@ impl Nic {
     #[inline]
     pub(crate) fn spin_or_yield(&self, set: &ShardSet, driven: Driven, found: bool) {
         let only = set.only().unwrap_or(0);
-        self.shard(only).spin_or_yield(driven, found);
+        if self.shard(only).spin_or_yield(driven, found) {
+            self.drive_unpolled(set);
+        }
+    }
+
+    /// A thread polls in vain. What it waits for may need another engine first, as where both ends
+    /// of a connection are in this process: one that nobody polls now, although its background
+    /// thread leaves it to threads that do. So this thread drives it.
+    #[cold]
+    fn drive_unpolled(&self, set: &ShardSet) {
+        for shard in self.shared().shards.iter() {
+            if !set.iter().any(|index| index == shard.index) {
+                shard.drive_if_unpolled();
+            }
+        }
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Shard {
     pub(super) polls: AtomicU64,
     /// Packets that polls took in which took in many: as good as so many polls.
     taken: AtomicU64,
+    /// Polls when a thread that polls another engine looked last ([`Shard::drive_if_unpolled`]).
+    polls_before: AtomicU64,
     pub(super) background: Background,
     pub(super) waiters: Arc<Waiters>,
     /// Those of the first hear of the port.
@@ -70,6 +72,7 @@ impl Shard {
             engine: Biased::new(engine),
             polls: AtomicU64::new(0),
             taken: AtomicU64::new(0),
+            polls_before: AtomicU64::new(0),
             waiters: Waiters::new(),
             contexts: kernel_events::Contexts::default(),
         })
@@ -242,9 +245,19 @@ fn count(counter: &AtomicU64, more: u64) {
 /// Where application threads spin: see [`super::yielding`].
 impl Shard {
     /// Called after each poll: if cores are short, an application that finds nothing lets others
-    /// run. `only`: it waits for packets of this shard alone.
+    /// run. True: its polls have been in vain for a moment.
     #[inline]
-    pub(super) fn spin_or_yield(&self, driven: Driven, found: bool) {
-        yielding::spin_or_yield(self, driven, found);
+    pub(super) fn spin_or_yield(&self, driven: Driven, found: bool) -> bool {
+        yielding::spin_or_yield(self, driven, found)
+    }
+
+    /// Drives the engine if its background thread leaves it to threads that poll, and none has
+    /// polled since the last call.
+    pub(super) fn drive_if_unpolled(&self) {
+        let polls = self.polls.load(Ordering::Relaxed);
+        let before = self.polls_before.swap(polls, Ordering::Relaxed);
+        if before == polls && self.background.wakeup.is_watching() {
+            self.drive(|| false);
+        }
     }
 }

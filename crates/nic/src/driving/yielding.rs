@@ -92,22 +92,24 @@ pub(super) fn begin_anew() {
     });
 }
 
-/// After each poll: one that found nothing may let others run.
+/// After each poll: one that found nothing may let others run. True: polls have been in vain for a
+/// moment.
 #[inline]
-pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) {
+pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) -> bool {
     let mut vain = VAIN.get();
     if found {
         if vain.polls != 0 {
             (vain.polls, vain.since) = (0, 0);
             VAIN.set(vain);
         }
-        return;
+        return false;
     }
     // On a simulated host nobody else wants the core.
     if shared.host.is_simulated() {
-        return;
+        return false;
     }
-    if vain.offers(rnic_sys::now_ns) {
+    let in_vain = vain.offers(rnic_sys::now_ns);
+    if in_vain {
         if driven == Driven::LockedOut {
             // Whoever has the engine for so long may wait for this very core.
             std::thread::yield_now();
@@ -120,6 +122,7 @@ pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) {
         }
     }
     VAIN.set(vain);
+    in_vain
 }
 
 /// Whether more threads want to run on this machine than it has cores.

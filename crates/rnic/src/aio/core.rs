@@ -371,7 +371,8 @@ enum Phase {
 
 impl Wait {
     /// Asks `check` for the answer. It is given a waker when the future is about to sleep, and has
-    /// to leave it where the answer will come from.
+    /// to leave it where the answer will come from. The last time before the future sleeps it always
+    /// is, as any call may take the request one step further.
     ///
     /// # Errors
     /// The device fails.
@@ -414,7 +415,8 @@ impl Wait {
             self.end(core);
             return Poll::Ready(Err(error));
         }
-        match check(None) {
+        // With the waker again: a request that finds room only now waits for its completion.
+        match check(Some(cx.waker())) {
             Some(answer) => {
                 self.end(core);
                 Poll::Ready(Ok(answer))

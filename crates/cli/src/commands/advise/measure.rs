@@ -141,7 +141,7 @@ fn best(values: Vec<f64>, metric: Metric) -> f64 {
 fn lead(questions: &Receiver<Question>, answer: &Sender<Result<f64>>) -> Result<()> {
     let gid = Choice::default();
     let (peer, exchange) = Peer::start("study", &gid.to_args())?;
-    let mut side = Side::new(exchange, &gid, Context::loopback_gid)?;
+    let mut side = Side::new(exchange, None, &gid, Context::loopback_gid)?;
     // Now that the NIC's own thread runs, and may float.
     pin(Some(0));
     while let Ok((setup, metric)) = questions.recv() {

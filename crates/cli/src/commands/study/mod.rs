@@ -50,13 +50,15 @@ Examples:
   rnic study --svg charts --json study.json  charts as files, and the data
   hostA$ rnic study --server                 between two hosts, by TCP port 18518 of hostA
   hostB$ rnic study --connect hostA
+  rnic study --device mlx5_0 inline          on a card
 
 Each point is measured once in each round, and rounds take all points in turn, so that what changes meanwhile meets all \
 of them. A value is the median over the rounds; its interval is that of order statistics. Two processes on one host need \
 two idle processors.
 
-The NIC is rnic's own, in software: the data call it the back end. Where a card differs, a cost model of one is drawn \
-beside it as a dashed line. docs/study.md has the questions, the method and the model.
+The NIC is rnic's own, in software, or a device of the system's libibverbs (--device): the data \
+call that the back end. A cost model of a card is drawn beside it as a dashed line. docs/study.md \
+has the questions, the method and the model.
 
 Exit status: 0 if everything was measured, 1 if not, 2 for arguments or a card file that make no sense.")]
 pub struct Args {
@@ -103,6 +105,10 @@ pub struct Args {
     /// Measure with the server at HOST or HOST:PORT
     #[arg(long, visible_alias = "client", value_name = "HOST")]
     connect: Option<String>,
+    /// Measure this device: one of `rnic devices`, of libibverbs, on both sides of this host. Between
+    /// hosts each side has its own [default: the software NIC, or RNIC_DEVICE]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     #[command(flatten)]
     gid: Choice,
 }
@@ -129,21 +135,21 @@ impl Args {
 }
 
 /// The second process on this host.
-pub fn follow(gid: &Choice) -> Result<()> {
-    let mut side = Side::new(node::parent()?, gid, Context::loopback_gid)?;
+pub fn follow(device: Option<&str>, gid: &Choice) -> Result<()> {
+    let mut side = Side::new(node::parent()?, device, gid, Context::loopback_gid)?;
     pin(Some(1));
     side.follow()
 }
 
-fn server(addr: Option<&str>, gid: &Choice) -> Result<()> {
+fn server(addr: Option<&str>, device: Option<&str>, gid: &Choice) -> Result<()> {
     let stream = STUDY.wait(addr)?;
     let own = stream.local_addr()?.ip();
-    Side::new(Exchange::from_tcp(stream)?, gid, same_way(own))?.follow()
+    Side::new(Exchange::from_tcp(stream)?, device, gid, same_way(own))?.follow()
 }
 
 pub fn main(args: Args) -> Result<()> {
     if let Some(addr) = &args.server {
-        return server(addr.as_deref(), &args.gid);
+        return server(addr.as_deref(), args.device.as_deref(), &args.gid);
     }
     let asked = args.asked();
     if args.list {
@@ -165,22 +171,30 @@ pub fn main(args: Args) -> Result<()> {
     }
     let processors = rnic_sys::child::allowed_cpus().len();
     let pace = Pace::new(&asked, args.quick, args.rounds, args.seconds);
+    let device = args.device.as_deref();
     let report = match &args.connect {
         Some(host) => {
             let stream = STUDY.call(host)?;
             let own = stream.local_addr()?.ip();
             let peer = stream.peer_addr()?.to_string();
-            let mut side = Side::new(Exchange::from_tcp(stream)?, &args.gid, same_way(own))?;
-            session::run(&mut side, &asked, pace, card, peer, processors)?
+            let exchange = Exchange::from_tcp(stream)?;
+            let mut side = Side::new(exchange, device, &args.gid, same_way(own))?;
+            session::run(&mut side, asked, pace, card, peer, processors)?
         }
         None => {
-            let (mut peer, exchange) = Peer::start("study", &args.gid.to_args())?;
+            let mut line = args.gid.to_args();
+            line.extend(
+                device
+                    .into_iter()
+                    .flat_map(|name| ["--device".into(), name.into()]),
+            );
+            let (mut peer, exchange) = Peer::start("study", &line)?;
             let name = format!("pid {}", peer.id());
             let outcome = (|| {
-                let mut side = Side::new(exchange, &args.gid, Context::loopback_gid)?;
+                let mut side = Side::new(exchange, device, &args.gid, Context::loopback_gid)?;
                 // Now that the NIC's own thread runs, and may float.
                 pin(Some(0));
-                let report = session::run(&mut side, &asked, pace, card, name, processors)?;
+                let report = session::run(&mut side, asked, pace, card, name, processors)?;
                 Ok((report, side.exchange))
             })();
             let (report, exchange) = outcome.map_err(|failure| peer.blame(failure))?;

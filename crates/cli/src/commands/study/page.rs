@@ -17,6 +17,13 @@ pub fn page(report: &Report) -> String {
     if let Some(warning) = report.warning() {
         let _ = writeln!(page, "<p class=\"warning\">{}</p>", escaped(warning));
     }
+    for question in &report.left_out {
+        let _ = writeln!(
+            page,
+            "<p class=\"warning\">Left out: {}</p>",
+            escaped(question)
+        );
+    }
     let back_end = format!("{} ({})", report.backend, report.device);
     page::circumstances(
         &mut page,
@@ -57,11 +64,13 @@ fn question(page: &mut String, report: &Report, answer: &Answer) {
         figure(page, report, chart);
     }
     let _ = writeln!(page, "<p><b>Why.</b> {}</p>", escaped(&answer.why));
-    let _ = writeln!(
-        page,
-        "<p class=\"note\"><b>On a card.</b> {}</p>",
-        escaped(&answer.note)
-    );
+    if report.is_of_software() {
+        let _ = writeln!(
+            page,
+            "<p class=\"note\"><b>On a card.</b> {}</p>",
+            escaped(&answer.note)
+        );
+    }
     let _ = writeln!(
         page,
         "<div class=\"code\"><div><h3>C</h3><pre>{}</pre></div>\

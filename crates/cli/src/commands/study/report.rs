@@ -1,5 +1,6 @@
 //! What was measured, as data. docs/json.md has the fields.
 
+use rnic::BackEnd;
 use serde::Serialize;
 
 use super::card::Card;
@@ -101,6 +102,9 @@ pub struct Answer {
     pub charts: Vec<Chart>,
 }
 
+/// The back end that is rnic's own.
+const SOFTWARE: &str = "software";
+
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Of this format. Fields may be added to it.
@@ -110,9 +114,11 @@ pub struct Report {
     #[serde(flatten)]
     pub machine: Machine,
     pub path: Between,
-    /// What did the NIC's work: `software`.
+    /// What did the NIC's work: `software`, or `libibverbs`.
     pub backend: &'static str,
     pub device: String,
+    /// Questions that the devices cannot answer, each with what is lacking.
+    pub left_out: Vec<String>,
     pub load_average: f64,
     pub processors: usize,
     /// How often each point was measured, in turn with all others.
@@ -126,14 +132,23 @@ pub struct Report {
 
 impl Report {
     /// What is known before measuring.
-    pub fn new(path: Between, device: String, processors: usize, card: Card) -> Report {
+    pub fn new(
+        path: Between,
+        (back_end, device): (BackEnd, String),
+        processors: usize,
+        card: Card,
+    ) -> Report {
         Report {
             version: 1,
             rnic: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
             path,
-            backend: "software",
+            backend: match back_end {
+                BackEnd::Software => SOFTWARE,
+                _ => "libibverbs",
+            },
             device,
+            left_out: Vec::new(),
             load_average: crate::platform::machine::load_average(),
             processors,
             rounds: 0,
@@ -142,6 +157,11 @@ impl Report {
             card,
             questions: Vec::new(),
         }
+    }
+
+    /// What a software NIC cannot show is to be said.
+    pub fn is_of_software(&self) -> bool {
+        self.backend == SOFTWARE
     }
 
     /// What to think of before believing the figures.
@@ -286,7 +306,7 @@ pub mod tests {
     /// Of all questions, with values that are easy to tell: no machine measured them.
     pub fn sample() -> Report {
         let path = Between::sample();
-        let mut report = Report::new(path, "rnic0".to_owned(), 2, built_in());
+        let mut report = Report::new(path, (BackEnd::Software, "rnic0".to_owned()), 2, built_in());
         for question in questions::all() {
             let mut runs = no_runs(&question);
             for (panel, runs) in question.panels.iter().zip(&mut runs) {

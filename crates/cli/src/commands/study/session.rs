@@ -7,7 +7,7 @@ use super::measure::Side;
 use super::questions::{self, Question};
 use super::report::{Answer, Report, Run, Runs, close, no_runs};
 use crate::peer::between::Between;
-use crate::platform::failure::Result;
+use crate::platform::failure::{Failure, Result};
 use crate::platform::progress::Progress;
 
 /// How often, and for how long, each point is measured.
@@ -51,14 +51,17 @@ impl Pace {
 /// those of this side, of which it may have taken one for itself since.
 pub fn run(
     side: &mut Side,
-    asked: &[Question],
+    mut asked: Vec<Question>,
     pace: Pace,
     card: Card,
     peer: String,
     processors: usize,
 ) -> Result<Report> {
     let path = Between::new(&side.gid, side.peer_addr, peer, 0);
-    let mut report = Report::new(path, side.device(), processors, card);
+    let device = (side.back_end(), side.device());
+    let mut report = Report::new(path, device, processors, card);
+    leave_out(side, &mut asked, &mut report)?;
+    let asked = &asked[..];
     let mut runs: Vec<Runs> = asked.iter().map(no_runs).collect();
     let places = places(asked);
     let mut progress = Progress::new(places.len() * pace.rounds);
@@ -97,6 +100,20 @@ pub fn run(
         .map(|(question, runs)| Answer::new(question, runs, &report))
         .collect();
     Ok(report)
+}
+
+/// Leaves out what the devices of both sides cannot answer.
+fn leave_out(side: &Side, asked: &mut Vec<Question>, report: &mut Report) -> Result<()> {
+    asked.retain(|question| {
+        let lacking = question.setups().find_map(|setup| side.lacks(setup));
+        let words = lacking.map(|lacking| format!("{}: a device lacks {lacking}", question.id));
+        report.left_out.extend(words);
+        lacking.is_none()
+    });
+    match asked.is_empty() {
+        true => Err(Failure::new("no question can be answered").cause(report.left_out.join("; "))),
+        false => Ok(()),
+    }
 }
 
 /// One point of one chart.

@@ -21,6 +21,9 @@ pub fn tables(report: &Report) -> String {
     if let Some(warning) = report.warning() {
         let _ = writeln!(text, "{warning}");
     }
+    for question in &report.left_out {
+        let _ = writeln!(text, "Left out: {question}");
+    }
     for answer in &report.questions {
         question(&mut text, report, answer);
     }
@@ -34,7 +37,9 @@ fn question(text: &mut String, report: &Report, answer: &Answer) {
     }
     let _ = writeln!(text, "\n  Seen: {}", answer.seen);
     let _ = writeln!(text, "  Why: {}", answer.why);
-    let _ = writeln!(text, "  On a card: {}", answer.note);
+    if report.is_of_software() {
+        let _ = writeln!(text, "  On a card: {}", answer.note);
+    }
 }
 
 fn table(text: &mut String, report: &Report, chart: &Chart) {

@@ -13,10 +13,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rnic::exchange::Exchange;
-use rnic::{Context, GidEntry, ProtectionDomain, RemoteMemory, WritableRegion};
+use rnic::{
+    BackEnd, Capabilities, Context, GidEntry, ProtectionDomain, RemoteMemory, WritableRegion,
+};
 use serde::{Deserialize, Serialize};
 
-use super::setup::{Flow, LARGEST, Setup};
+use super::setup::{Flow, INLINE, LARGEST, Service, Setup};
 use crate::peer::measure::stats::Distribution;
 use crate::platform::failure::{Failure, Result};
 use crate::text::gid::Choice;
@@ -31,7 +33,47 @@ pub struct Side {
     /// The peer's region.
     remote: RemoteMemory,
     pub peer_addr: IpAddr,
+    /// What each side's device can do: this side's first.
+    can: [Can; 2],
     pub exchange: Exchange,
+}
+
+/// What a measurement may ask of a device.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Can {
+    uc: bool,
+    ud: bool,
+    srq: bool,
+    atomics: bool,
+    inline: u32,
+}
+
+impl Can {
+    fn of(capabilities: &Capabilities) -> Can {
+        Can {
+            uc: capabilities.uc,
+            ud: capabilities.ud,
+            srq: capabilities.srq,
+            atomics: capabilities.atomics,
+            inline: capabilities.max_inline_data,
+        }
+    }
+
+    /// What it lacks for a measurement.
+    fn lacks(&self, setup: &Setup) -> Option<&'static str> {
+        match setup.service {
+            Service::Uc if !self.uc => return Some("unreliable connections (UC)"),
+            Service::Ud if !self.ud => return Some("datagrams (UD)"),
+            _ => {}
+        }
+        if setup.shared_receives && !self.srq {
+            return Some("shared receive queues");
+        }
+        if setup.operation.is_atomic() && !self.atomics {
+            return Some("atomics");
+        }
+        (setup.inline && setup.size > self.inline as usize).then_some("so much inline data")
+    }
 }
 
 /// What the leader asks for.
@@ -85,20 +127,30 @@ fn processor_time() -> Duration {
 }
 
 impl Side {
-    /// Meets the other side, which does the same.
+    /// Opens the device, or the default one, and meets the other side, which does the same.
     pub fn new(
         mut exchange: Exchange,
+        device: Option<&str>,
         gid: &Choice,
         default: impl FnOnce(&Context) -> rnic::Result<GidEntry>,
     ) -> Result<Side> {
-        let context = Context::open()?;
+        let context = match device {
+            Some(name) => Context::open_by_name(name)?,
+            None => Context::open()?,
+        };
         let gid = gid.resolve(&context, default)?;
         let pd = context.alloc_pd()?;
-        let region = pd.writable(LARGEST).readable().atomic().build()?;
+        let can = Can::of(&context.capabilities());
+        let region = pd.writable(LARGEST).readable();
+        let region = match can.atomics {
+            true => region.atomic().build()?,
+            false => region.build()?,
+        };
         let hello = encoded(&Hello {
             version: VERSION,
             region: region.remote().to_bytes().into(),
             addr: gid.addr,
+            can,
         })?;
         let theirs: Hello = decoded(&exchange.swap(&hello)?)?;
         if theirs.version != VERSION {
@@ -112,6 +164,7 @@ impl Side {
             region,
             remote: RemoteMemory::from_bytes(&theirs.region)?,
             peer_addr: theirs.addr,
+            can: [can, theirs.can],
             exchange,
         })
     }
@@ -119,6 +172,21 @@ impl Side {
     /// What the device is called.
     pub fn device(&self) -> String {
         self.pd.context().name().to_owned()
+    }
+
+    /// What does the NIC's work.
+    pub fn back_end(&self) -> BackEnd {
+        self.context.back_end()
+    }
+
+    /// What a device lacks for a measurement: this side's, or the peer's.
+    pub fn lacks(&self, setup: &Setup) -> Option<&'static str> {
+        self.can.iter().find_map(|can| can.lacks(setup))
+    }
+
+    /// The most inline data of its queue pairs.
+    fn inline(&self) -> u32 {
+        self.can[0].inline.min(INLINE as u32)
     }
 
     /// Measures for about `time`.
@@ -178,7 +246,8 @@ struct Hello {
     /// As its bytes.
     region: Vec<u8>,
     addr: IpAddr,
+    can: Can,
 }
 
 /// Of what the sides say to each other.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;

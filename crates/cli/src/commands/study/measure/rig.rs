@@ -10,7 +10,7 @@ use rnic::{
 use serde::{Deserialize, Serialize};
 
 use super::{Side, decoded, encoded};
-use crate::commands::study::setup::{Flow, INLINE, Operation, Service, Setup, Waiting};
+use crate::commands::study::setup::{Flow, Operation, Service, Setup, Waiting};
 use crate::peer::waiting::PEER_TIMEOUT;
 use crate::platform::failure::{Failure, Result};
 
@@ -89,7 +89,7 @@ impl Rig {
                 .gid(&side.gid)
                 .max_send_wr(send_depth(setup) as u32)
                 .max_recv_wr(setup.receives_of_each() as u32)
-                .max_inline_data(INLINE as u32)
+                .max_inline_data(side.inline())
                 // Both sides poll: where others want the processors, one of them is away for long.
                 .timeout(17);
             if let Some(mtu) = mtu {
@@ -134,7 +134,7 @@ impl Rig {
                 .gid(&side.gid)
                 .max_send_wr(send_depth(setup) as u32)
                 .max_recv_wr(setup.receives_of_each() as u32)
-                .max_inline_data(INLINE as u32);
+                .max_inline_data(side.inline());
             qps.push(builder.build()?);
         }
         self.of_number = qps.iter().map(DatagramQueuePair::qpn).zip(0..).collect();
