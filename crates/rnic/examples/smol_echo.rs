@@ -1,4 +1,4 @@
-//! The same as `tokio_echo` on smol, by messages in place of bytes: each is echoed from where it
+//! The same as `tokio_echo` on smol, by messages instead of bytes: each is echoed from where it
 //! landed, without a copy. smol's own reactor waits for the device.
 //!
 //! ```text

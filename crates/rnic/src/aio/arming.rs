@@ -3,8 +3,8 @@
 //! A queue that is armed reports its next completion on its channel, once (`ibv_req_notify_cq`).
 //! Who arms it takes all completions afterwards, since those that came before are not reported.
 
-/// Whether the next completion will be reported. It changes only under the lock of whoever takes
-/// completions.
+/// Whether the next completion will be reported. It changes only under the lock of the thread that
+/// takes completions.
 #[derive(Debug, Default)]
 pub(super) struct Arming {
     armed: bool,

@@ -37,7 +37,7 @@ pub(super) struct Core {
     cq: CompletionQueue,
     /// Completions it holds.
     capacity: u32,
-    /// Whoever has it takes completions and hands them out: so they are handed out in order.
+    /// The thread that has it takes completions and hands them out: so they stay in order.
     turn: Mutex<Turn>,
     /// Futures that sleep, and requests that nobody waits for but whose end is awaited.
     sleepers: AtomicUsize,
@@ -145,7 +145,7 @@ impl Core {
         manager.cloned()
     }
 
-    /// Whether its locks may be taken: in a forked child, whoever has one may not exist.
+    /// Whether its locks may be taken: in a forked child, the thread that has one may not exist.
     pub(super) fn check_alive(&self) -> Result<()> {
         self.cq.check_alive()
     }
@@ -257,7 +257,7 @@ impl Core {
         done.map_err(|error| self.fail(error))
     }
 
-    /// Whoever waits is told; the same error again.
+    /// All futures that wait are told; the same error again.
     fn fail(&self, error: Error) -> Error {
         let errno = error.errno().unwrap_or(libc::EIO);
         let text = match &error {

@@ -29,7 +29,7 @@ use crate::pd::ProtectionDomain;
 use crate::qp::Rc;
 use crate::raw::memory::Buffer;
 
-/// A stream of bytes each way over a reliable connection, in place of a TCP socket: `AsyncRead` and
+/// A stream of bytes each way over a reliable connection, instead of a TCP socket: `AsyncRead` and
 /// `AsyncWrite` of futures-io, and those of tokio with the feature `tokio`.
 ///
 /// * **Copies.** A caller's slice is not registered, so each side copies once: into a send buffer,
