@@ -217,7 +217,11 @@ impl Registry {
     /// Opens the registry below `runtime`, making what is missing.
     pub fn open(runtime: &Path) -> Result<Registry, HostError> {
         let path = Registry::place(runtime);
-        Registry::open_in(runtime, &path).map_err(|source| HostError::Runtime { path, source })
+        let mut registry = Registry::attach(runtime, &path)?;
+        registry.cookie = registry
+            .first_look()
+            .map_err(|source| HostError::Runtime { path, source })?;
+        Ok(registry)
     }
 
     /// For a look from outside: as it is, without a claim to be in it.
@@ -237,24 +241,29 @@ impl Registry {
         runtime.join(format!("net-{namespace}"))
     }
 
-    fn open_in(runtime: &Path, path: &Path) -> io::Result<Registry> {
-        let mut registry = Registry::attach(runtime, path)?;
-        registry.cookie = {
-            let _locked = registry.lock(LOCK_PATIENCE)?;
-            registry.read_or_write_header()?
-        };
-        Ok(registry)
+    /// The cookie of the header, which is written if there is none.
+    fn first_look(&self) -> io::Result<u64> {
+        let _locked = self.lock(LOCK_PATIENCE)?;
+        self.read_or_write_header()
     }
 
-    /// Opens the files without a look at the header.
-    fn attach(runtime: &Path, path: &Path) -> io::Result<Registry> {
-        let base = open_private_dir(None, runtime.as_os_str())?;
-        let dir = open_private_dir(Some(&base), path.file_name().unwrap_or_default())?;
-        let flags = libc::O_RDWR | libc::O_CREAT;
+    /// Opens the files without a look at the header. An error names the folder that is wrong.
+    fn attach(runtime: &Path, path: &Path) -> Result<Registry, HostError> {
+        let of = |path: &Path| {
+            let path = path.to_owned();
+            move |source| HostError::Runtime { path, source }
+        };
+        let base = open_private_dir(None, runtime.as_os_str()).map_err(of(runtime))?;
+        let name = path.file_name().unwrap_or_default();
+        let dir = open_private_dir(Some(&base), name).map_err(of(path))?;
+        let file = |name| {
+            let flags = libc::O_RDWR | libc::O_CREAT;
+            sys::open_at(Some(&dir), name, flags, 0o600).map_err(of(path))
+        };
         Ok(Registry {
             path: path.into(),
-            file: sys::open_at(Some(&dir), c"registry", flags, 0o600)?,
-            lock: Arc::new(sys::open_at(Some(&dir), c"lock", flags, 0o600)?),
+            file: file(c"registry")?,
+            lock: Arc::new(file(c"lock")?),
             dir,
             cookie: 0,
             own: Vec::new(),

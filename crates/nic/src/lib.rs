@@ -47,7 +47,7 @@ pub use objects::dm::Dm;
 pub use objects::mr::{Advice, Mr, Rereg, ReregError};
 pub use objects::mw::{Mw, MwType};
 pub use objects::pd::{Pd, PdHold, Td};
-pub use objects::qp::{Qp, QpInit, TransitionError, check_transition};
+pub use objects::qp::{Qp, QpInit, TransitionError, check_operation, check_transition};
 pub use objects::simulated_device::SimulatedDevice;
 pub use objects::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use objects::xrcd::Xrcd;

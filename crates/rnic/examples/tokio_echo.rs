@@ -54,7 +54,7 @@ async fn ask(cq: CompletionQueue, addr: &str, words: &[String]) -> Result<(), Bo
 async fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let context = Context::open()?;
-    let cq = CompletionQueue::builder(&context, 64 << 10).reactor(Tokio::current());
+    let cq = CompletionQueue::builder(&context, 16 << 10).reactor(Tokio::current());
     let cq = cq.build()?;
     match &args[..] {
         [server, addr] if server == "server" => serve(cq, addr, usize::MAX).await,

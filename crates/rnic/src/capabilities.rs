@@ -36,6 +36,19 @@ pub struct Capabilities {
     pub flush: bool,
     /// Groups of datagrams.
     pub multicast: bool,
+    /// The members of a group that are queue pairs of the sender's own device get their copies, too.
+    /// Of Soft-RoCE only those of other hosts do.
+    pub multicast_loopback: bool,
+    /// Failures have the status, and leave the queue pair in the state, that the IBTA specification
+    /// says. Soft-RoCE has [`Status::LocalQpOperationError`](crate::Status::LocalQpOperationError)
+    /// for many of them, ERR instead of SQE, and does not refuse a peer that invalidates a plain
+    /// region.
+    pub exact_failures: bool,
+    /// Failures of a queue pair that no completion tells are asynchronous events
+    /// ([`QpEvent`](crate::QpEvent)), and so is the last receive that a queue pair takes from a
+    /// shared queue, which [`QueuePair::drain`](crate::QueuePair::drain) waits for. Soft-RoCE tells
+    /// neither.
+    pub failure_events: bool,
     /// Completions can be stamped
     /// ([`CompletionQueueBuilder::timestamps`](crate::CompletionQueueBuilder::timestamps)).
     pub timestamps: bool,
@@ -73,6 +86,9 @@ impl Context {
                     windows: true,
                     flush: true,
                     multicast: true,
+                    multicast_loopback: true,
+                    exact_failures: true,
+                    failure_events: true,
                     timestamps: true,
                     connection_manager: true,
                     connection_manager_uc: true,
@@ -92,6 +108,9 @@ impl Context {
                 windows: can.windows,
                 flush: false,
                 multicast: can.multicast,
+                multicast_loopback: can.multicast_loopback,
+                exact_failures: can.exact_failures,
+                failure_events: can.failure_events,
                 timestamps: can.timestamps,
                 connection_manager: rnic_libibverbs::cm::is_there(),
                 connection_manager_uc: false,

@@ -668,8 +668,12 @@ impl State {
             found = queue.complete(entry.wr_id, &mut released);
         }
         if of_system && entry.grh.is_some() {
-            // Such a device does not say which network header a datagram has in front.
-            let place = found.as_ref().map(|found| found.pieces.place());
+            // Of connected queue pairs the flag of a header means nothing: Soft-RoCE sets it always.
+            // Nor does such a device say which header a datagram has in front.
+            let found = found
+                .as_ref()
+                .filter(|_| of_qp().is_some_and(|work| work.datagrams));
+            let place = found.map(|found| found.pieces.place());
             let first = place.and_then(|place| place.first().copied());
             entry.grh = first.map(network_header);
         }

@@ -3,6 +3,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cq::CompletionQueue;
 use crate::datagram::Destination;
@@ -10,7 +11,7 @@ use crate::device;
 use crate::error::{Error, Result};
 use crate::gather::{Piece, Pieces};
 use crate::nic::{
-    Access, AhAttr, Counters, PathMtu, QpAttr, QpAttrMask, QpState, QpType, check_transition,
+    self, Access, AhAttr, Counters, PathMtu, QpAttr, QpAttrMask, QpState, QpType, check_transition,
 };
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
@@ -177,8 +178,14 @@ impl QpChange {
 fn judge(qp: &device::Qp, change: &QpChange) -> Result<QpAttrMask> {
     let QpChange { attr, mask } = change;
     let from = match mask.contains(QpAttrMask::CUR_STATE) {
-        // Whether it is there, the device finds out.
-        true => attr.cur_qp_state,
+        true => {
+            // Devices of the system may take the program's word for it.
+            if qp.is_system() && qp.query()?.qp_state != attr.cur_qp_state {
+                let why = format!("the queue pair is not in {}", attr.cur_qp_state);
+                return Err(nic::Error::invalid("ibv_modify_qp", why).into());
+            }
+            attr.cur_qp_state
+        }
         false => qp.query()?.qp_state,
     };
     let to = match mask.contains(QpAttrMask::STATE) {
@@ -227,12 +234,18 @@ fn judge(qp: &device::Qp, change: &QpChange) -> Result<QpAttrMask> {
 /// ```
 pub struct ManualQueuePair<T: Transport> {
     inner: Arc<Inner>,
+    /// It is in RESET, which only [`ManualQueuePair::modify`] leads to and from.
+    in_reset: Arc<AtomicBool>,
     transport: PhantomData<T>,
 }
 
 impl<T: Transport> Clone for ManualQueuePair<T> {
     fn clone(&self) -> Self {
-        ManualQueuePair::new(self.inner.clone())
+        ManualQueuePair {
+            inner: self.inner.clone(),
+            in_reset: self.in_reset.clone(),
+            transport: PhantomData,
+        }
     }
 }
 
@@ -249,6 +262,7 @@ impl<T: Transport> ManualQueuePair<T> {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         ManualQueuePair {
             inner,
+            in_reset: Arc::new(AtomicBool::new(true)),
             transport: PhantomData,
         }
     }
@@ -269,9 +283,28 @@ impl<T: Transport> ManualQueuePair<T> {
         let meant = judge(qp, change)?;
         let modify = || Ok(qp.modify(&change.attr, meant)?);
         match change.resets() {
-            true => self.inner.discard_posted(modify),
-            false => modify(),
+            true => {
+                self.inner.discard_posted(modify)?;
+                self.in_reset.store(true, Ordering::Relaxed);
+            }
+            false => {
+                modify()?;
+                if change.mask.contains(QpAttrMask::STATE) {
+                    self.in_reset.store(false, Ordering::Relaxed);
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// RESET takes no receives (ibv_post_recv(3)). Devices of the system may let them pass.
+    fn receive(&self, pieces: Pieces, id: u64) -> std::result::Result<(), RecvError> {
+        if self.in_reset.load(Ordering::Relaxed) {
+            let why = "the queue pair is in RESET, receiving needs INIT";
+            let error = nic::Error::invalid("ibv_post_recv", why);
+            return Err(RecvError::new(error.into(), pieces));
+        }
+        self.inner.post_recv(pieces, id)
     }
 
     /// State and attributes now (`ibv_query_qp`).
@@ -328,13 +361,13 @@ impl<T: Connected> ManualQueuePair<T> {
 
     /// Posts a receive; see [`QueuePair::post_recv`](crate::QueuePair::post_recv).
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(Piece::whole(buffer).into(), id)
+        self.receive(Piece::whole(buffer).into(), id)
     }
 
     /// Posts a receive without memory; see
     /// [`QueuePair::post_recv_empty`](crate::QueuePair::post_recv_empty).
     pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(Pieces::default(), id)
+        self.receive(Pieces::default(), id)
     }
 }
 
@@ -351,7 +384,7 @@ impl ManualQueuePair<Ud> {
     /// Posts a receive; see
     /// [`DatagramQueuePair::post_recv`](crate::DatagramQueuePair::post_recv).
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
-        self.inner.post_recv(Piece::whole(buffer).into(), id)
+        self.receive(Piece::whole(buffer).into(), id)
     }
 }
 

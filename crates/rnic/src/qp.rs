@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::gather::{Piece, Pieces};
 use crate::manual::ManualQueuePair;
 use crate::nic::{
-    self, Access, AsyncEvent, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpEvent, QpState,
-    QpType,
+    self, Access, AsyncEvent, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpCap, QpEvent,
+    QpState, QpType,
 };
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
 use crate::raw::memory::Buffer;
 use crate::srq::SharedReceiveQueue;
-use crate::work::{Entry, Work};
+use crate::work::{self, Entry, Work, WorkQueue};
 
 /// A transport service, as a type argument of queue pairs.
 pub trait Transport: sealed::Sealed + Send + Sync + 'static {
@@ -218,7 +218,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 qp_type: T::TYPE,
                 send_cq: self.send_cq.raw(),
                 recv_cq: self.recv_cq.raw(),
-                cap: nic::QpCap {
+                cap: QpCap {
                     max_send_wr: self.max_send_wr,
                     max_recv_wr: self.max_recv_wr,
                     max_send_sge: self.max_send_sge,
@@ -240,6 +240,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             (made, _) => made?,
         };
         let work = Arc::new(Work {
+            datagrams: qp.qp_type() == QpType::Ud,
             recv: self
                 .srq
                 .as_ref()
@@ -400,6 +401,19 @@ impl Inner {
         Ok(())
     }
 
+    /// How many requests may be posted behind those of this queue. The software NIC knows by itself.
+    fn room(
+        &self,
+        verb: &'static str,
+        queue: &WorkQueue,
+        depth: u32,
+    ) -> std::result::Result<usize, nic::Error> {
+        match self.qp.is_system() {
+            true => queue.room(verb, depth),
+            false => Ok(usize::MAX),
+        }
+    }
+
     fn error(&self, error: nic::Error, posted: usize) -> Error {
         if error.errno() != libc::ENOMEM {
             return error.into();
@@ -423,7 +437,13 @@ impl Inner {
         // buffer is in.
         let mut queue = self.work.recv.lock();
         let wr_id = queue.next();
-        match self.qp.post_recv(nic::RecvWqe { wr_id, sges }) {
+        // With a shared receive queue it has none, which is told apart from a full one.
+        let room = match self.srq {
+            None => self.room("ibv_post_recv", &queue, self.qp.cap().max_recv_wr),
+            Some(_) => Ok(0),
+        };
+        let post = || self.qp.post_recv(nic::RecvWqe { wr_id, sges });
+        match room.and_then(|_| post()) {
             Ok(()) => {
                 queue.push(Entry {
                     id,
@@ -451,7 +471,11 @@ impl Inner {
             });
         }
         let mut queue = self.work.send.lock();
-        let posted = self.qp.post_send(std::iter::once((&request, queue.next())));
+        let posted = self.room("ibv_post_send", &queue, self.qp.cap().max_send_wr);
+        let posted = posted.map_err(|full| (0, full)).and_then(|_| {
+            let one = std::iter::once((&request, queue.next()));
+            self.qp.post_send(one)
+        });
         match posted {
             Ok(()) => {
                 queue.push(request.into_entry());
@@ -482,6 +506,14 @@ impl Inner {
         };
         let mut queue = self.work.send.lock();
         let first = queue.next();
+        let (good, refused) = match self.room("ibv_post_send", &queue, cap.max_send_wr) {
+            Ok(room) if room < good => {
+                let full = work::full("ibv_post_send", cap.max_send_wr);
+                (room, Err(self.error(full, cap.max_send_wr as usize)))
+            }
+            Ok(_) => (good, refused),
+            Err(full) => (0, Err(self.error(full, queue.len()))),
+        };
         let good_ones = requests[..good].iter().zip(first..);
         let (posted, outcome) = match self.qp.post_send(good_ones) {
             Ok(()) => (good, refused),
@@ -714,6 +746,11 @@ impl<T: Transport> QueuePair<T> {
     /// Names this queue pair in asynchronous events; unique in the process.
     pub fn event_cookie(&self) -> u64 {
         self.inner.cookie
+    }
+
+    /// The sizes of its queues, which may be more than was asked for.
+    pub fn cap(&self) -> QpCap {
+        self.inner.qp.cap()
     }
 
     /// The other end.

@@ -1,6 +1,7 @@
 //! Shared receive queues.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix_futex_sync::Mutex;
 
@@ -52,6 +53,8 @@ pub struct SharedReceiveQueue {
 struct Inner {
     raw: device::Srq,
     work: Arc<Mutex<WorkQueue>>,
+    /// Receives that a device of the system holds.
+    depth: AtomicU32,
     cookie: u64,
     pd: ProtectionDomain,
 }
@@ -79,6 +82,10 @@ impl SharedReceiveQueue {
         let in_domain = xrc.is_some();
         let cookie = crate::next_cookie();
         let raw = pd.raw().create_srq(max_wr, xrc, cookie)?;
+        let depth = match raw.is_system() {
+            true => raw.query().max_wr,
+            false => u32::MAX,
+        };
         let work = match in_domain {
             true => WorkQueue::of_srq(raw.number()),
             false => WorkQueue::default(),
@@ -87,6 +94,7 @@ impl SharedReceiveQueue {
             inner: Arc::new(Inner {
                 raw,
                 work: Arc::new(Mutex::new(work)),
+                depth: AtomicU32::new(depth),
                 cookie,
                 pd: pd.clone(),
             }),
@@ -127,7 +135,10 @@ impl SharedReceiveQueue {
         // buffer is in.
         let mut queue = self.inner.work.lock();
         let wr_id = queue.next();
-        match self.inner.raw.post_recv(nic::RecvWqe { wr_id, sges }) {
+        let depth = self.inner.depth.load(Ordering::Relaxed);
+        let room = queue.room("ibv_post_srq_recv", depth);
+        let post = || self.inner.raw.post_recv(nic::RecvWqe { wr_id, sges });
+        match room.and_then(|_| post()) {
             Ok(()) => {
                 queue.push(Entry {
                     id,
@@ -157,7 +168,12 @@ impl SharedReceiveQueue {
 
     /// Changes the capacity to at least `max_wr` (`ibv_modify_srq`).
     pub fn resize(&self, max_wr: u32) -> Result<()> {
-        self.modify(max_wr, 0, SrqAttrMask::MAX_WR)
+        self.modify(max_wr, 0, SrqAttrMask::MAX_WR)?;
+        if self.inner.raw.is_system() {
+            let depth = self.inner.raw.query().max_wr;
+            self.inner.depth.store(depth, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Asks for the event [`AsyncEvent::SrqLimit`](crate::AsyncEvent::SrqLimit) when fewer than

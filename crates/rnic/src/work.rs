@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix_futex_sync::Mutex;
 
 use crate::gather::Pieces;
+use crate::nic;
 use crate::raw::memory::Buffer;
 
 /// A posted work request.
@@ -27,6 +28,8 @@ pub(crate) struct WorkQueue {
     base: u64,
     /// `None`: completed, but an older one is not.
     entries: VecDeque<Option<Entry>>,
+    /// Entries that are not completed.
+    held: usize,
 }
 
 /// Sequence numbers from here on are of receives of XRC, and name their queue: its number is in the
@@ -56,16 +59,29 @@ impl WorkQueue {
 
     pub(crate) fn push(&mut self, entry: Entry) {
         self.entries.push_back(Some(entry));
+        self.held += 1;
     }
 
+    /// Work requests whose completions were not taken.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.held
+    }
+
+    /// How many more a queue of `depth` takes; an error if that is none. A request has its place
+    /// until its completion is taken. Soft-RoCE gives the place to the next one when it has made
+    /// the completion, so a program that does not poll would overrun the completion queue.
+    pub(crate) fn room(&self, verb: &'static str, depth: u32) -> nic::Result<usize> {
+        match (depth as usize).saturating_sub(self.held) {
+            0 => Err(full(verb, depth)),
+            room => Ok(room),
+        }
     }
 
     /// Takes all out that was posted: it will not complete. Completions of it that are on their way
     /// are [stale](WorkQueue::is_stale).
     pub(crate) fn discard(&mut self) -> VecDeque<Option<Entry>> {
         self.base = self.next();
+        self.held = 0;
         std::mem::take(&mut self.entries)
     }
 
@@ -82,10 +98,12 @@ impl WorkQueue {
     ) -> Option<Entry> {
         let index = usize::try_from(seq.checked_sub(self.base)?).ok()?;
         let entry = self.entries.get_mut(index)?.take();
+        self.held -= usize::from(entry.is_some());
         while let Some(front) = self.entries.front_mut() {
             match front {
                 Some(waiting) if waiting.signaled || self.base > seq => break,
                 Some(done) => {
+                    self.held -= 1;
                     let buffers = std::mem::take(&mut done.pieces).into_buffers();
                     released.extend(buffers.map(|buffer| (done.id, buffer)));
                 }
@@ -98,9 +116,17 @@ impl WorkQueue {
     }
 }
 
+/// A queue has as many requests as it takes.
+pub(crate) fn full(verb: &'static str, depth: u32) -> nic::Error {
+    let why = format!("{depth} requests are posted whose completions were not taken");
+    nic::Error::new(verb, libc::ENOMEM, why)
+}
+
 /// The two queues of a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
+    /// Of UD: what it receives has a network header in front.
+    pub(crate) datagrams: bool,
     pub(crate) send: Mutex<WorkQueue>,
     /// Shared by the queue pairs of a shared receive queue.
     pub(crate) recv: Arc<Mutex<WorkQueue>>,

@@ -127,9 +127,11 @@ fn only_sends_of_the_mtu_are_datagrams() {
         .post(SendRequest::send(buffer), &to)
         .expect("posted");
     let failed = left.cq.wait(PATIENCE).expect("a completion");
-    assert_eq!(failed.status(), Status::LocalLengthError);
-    assert_eq!(left.qp.state(), QpState::Sqe);
-    left.qp.recover().expect("sends again");
+    if crate::device().exact_failures {
+        assert_eq!(failed.status(), Status::LocalLengthError);
+        assert_eq!(left.qp.state(), QpState::Sqe);
+        left.qp.recover().expect("sends again");
+    }
     right.expect(1);
     let request = SendRequest::send_inline(b"again").unsignaled();
     left.qp.post(request, &to).expect("posted");
@@ -170,7 +172,7 @@ fn what_a_full_queue_gives_back_can_be_posted_again() {
 
 #[test]
 fn a_group_reaches_its_members() {
-    if !crate::device().multicast {
+    if !crate::device().multicast_loopback {
         return;
     }
     let (left, right, outside) = (Side::new(), Side::new(), Side::new());

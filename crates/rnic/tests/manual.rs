@@ -382,6 +382,11 @@ fn whole_table<S: Subject>(bench: &Bench, make: impl Fn() -> (S, Option<Box<dyn 
                 let outcome = subject.modify(&change);
                 match more {
                     M::ALT_PATH => assert!(!matches!(outcome, Err(Error::Transition(_)))),
+                    // A device of the system may lack what the table has.
+                    _ if !bench.context.capabilities().exact_failures && outcome.is_err() => {
+                        assert!(matches!(outcome, Err(Error::Verb { .. })));
+                        continue;
+                    }
                     _ => {
                         let what = format!("{qp_type}, {from} to {to}, {}", more.names());
                         outcome.expect(&what);
@@ -409,6 +414,9 @@ fn the_table_of_uc_is_in_front_of_the_device() {
     let bench = Bench::new();
     whole_table(&bench, || {
         let qp = bench.make::<Uc>();
+        if !crate::device().exact_failures {
+            return (qp, None);
+        }
         let (its, foreign) = (qp.clone(), bench.context.alloc_pd().expect("pd"));
         let cq = bench.cq.clone();
         let fail: Box<dyn Fn()> = Box::new(move || {
@@ -429,6 +437,9 @@ fn the_table_of_ud_is_in_front_of_the_device() {
     let gid = bench.context.loopback_gid().expect("an address");
     whole_table(&bench, || {
         let qp = bench.make::<Ud>();
+        if !crate::device().exact_failures {
+            return (qp, None);
+        }
         let to = Destination {
             ah: bench.pd.create_ah(&gid, gid.addr).expect("a way"),
             qpn: qp.qpn(),
@@ -482,7 +493,10 @@ fn attributes_are_told_as_they_were_set() {
     assert_eq!(told.path_mtu, set.path_mtu);
     assert_eq!((told.dest_qp_num, told.sq_psn), (qp.qpn(), set.sq_psn));
     assert_eq!((told.timeout, told.retry_cnt, told.rnr_retry), (14, 7, 7));
-    assert_eq!((told.ah.dgid, told.ah.hop_limit), (set.ah.dgid, 3));
+    // Linux has the hop limit of the route instead, for devices that are its own.
+    let hops = crate::device().exact_failures.then_some(3);
+    assert_eq!(told.ah.dgid, set.ah.dgid);
+    assert_eq!(told.ah.hop_limit, hops.unwrap_or(told.ah.hop_limit));
     assert_eq!(told.min_rnr_timer, 12);
     let change = QpChange::within()
         .min_rnr_timer(20)

@@ -39,11 +39,25 @@ impl Server {
 
     /// The rest of its output, after a good end.
     fn end(mut self) -> String {
-        let rest: Vec<_> = self.lines.map_while(Result::ok).collect();
+        let rest: Vec<_> = self.lines.by_ref().map_while(Result::ok).collect();
         let status = self.child.wait().expect("the server ends");
         assert!(status.success(), "{rest:?}");
         rest.join("\n")
     }
+}
+
+impl Drop for Server {
+    /// Of a test that failed: it would wait for its client.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// This host's address, of the device under test.
+fn host() -> String {
+    let context = rnic::Context::open().expect("the device opens");
+    context.loopback_gid().expect("an address").addr.to_string()
 }
 
 /// The client's output, after a good end.
@@ -69,7 +83,7 @@ fn example_ping_pong() {
 fn example_rdma_send_recv() {
     let mut server = Server::start("rdma_send_recv", &["-p", "0"]);
     let port = server.after("listening on port ");
-    let text = client("rdma_send_recv", &["-p", &port, "127.0.0.1"]);
+    let text = client("rdma_send_recv", &["-p", &port, &host()]);
     assert!(
         text.contains("received 22 bytes: \"hello from the server\""),
         "{text}"
@@ -84,6 +98,7 @@ fn example_rdma_send_recv() {
 
 #[test]
 fn example_rdma_write_read() {
+    let host = host();
     for (options, region, read) in [
         (
             &[][..],
@@ -99,7 +114,7 @@ fn example_rdma_write_read() {
     ] {
         let mut server = Server::start("rdma_write_read", &["-p", "0"]);
         let port = server.after("listening on port ");
-        let args = [&["-p", &port][..], options, &["127.0.0.1"]].concat();
+        let args = [&["-p", &port][..], options, &[&host]].concat();
         let text = client("rdma_write_read", &args);
         let held = read.map(|read| format!("the server's region holds \"{read}\""));
         assert_eq!(text.contains("region holds"), held.is_some(), "{text}");
@@ -112,7 +127,7 @@ fn example_rdma_write_read() {
 
 #[test]
 fn example_tokio_echo() {
-    let mut server = Server::start("tokio_echo", &["server", "127.0.0.1:0", "2"]);
+    let mut server = Server::start("tokio_echo", &["server", &format!("{}:0", host()), "2"]);
     let addr = server.after("listening on ");
     for words in [["hello", "tokio"], ["once", "more"]] {
         let text = client("tokio_echo", &["client", &addr, words[0], words[1]]);
@@ -123,7 +138,7 @@ fn example_tokio_echo() {
 
 #[test]
 fn example_smol_echo() {
-    let mut server = Server::start("smol_echo", &["server", "127.0.0.1:0", "1"]);
+    let mut server = Server::start("smol_echo", &["server", &format!("{}:0", host()), "1"]);
     let addr = server.after("listening on ");
     let text = client("smol_echo", &["client", &addr, "hello", "smol"]);
     assert_eq!(text, "hello\nsmol\n");
@@ -139,6 +154,10 @@ fn example_futures_cost() {
 /// It compares what it says it does; how they compare, an idle machine and a release build tell.
 #[test]
 fn example_owned_against_raw() {
+    // It is about the software NIC, whose port Soft-RoCE has.
+    if !crate::device().exact_failures {
+        return;
+    }
     let text = client("owned_against_raw", &["3"]);
     for kind in ["SEND", "WRITE"] {
         for size in [64, 1024, 16384] {

@@ -91,6 +91,9 @@ fn a_folder_of_others_is_refused() {
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let error = Registry::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("other users may enter it"), "{error}");
+    // The folder that is wrong is named, and not one in it.
+    let named = format!("{}: ", folder.path().display());
+    assert!(error.contains(&named), "{error}");
     // A link to a folder that would do.
     let good = Folder::new();
     let link = good.path().join("link");

@@ -22,6 +22,12 @@ pub struct Abilities {
     pub windows: bool,
     /// Groups of datagrams.
     pub multicast: bool,
+    /// A group's members on the sender's own device get their copies, too.
+    pub multicast_loopback: bool,
+    /// Failures end as the specification says; see `exact_failures` of rnic's capabilities.
+    pub exact_failures: bool,
+    /// Failures are told as asynchronous events.
+    pub failure_events: bool,
     /// Completions can be stamped.
     pub timestamps: bool,
     /// Most READs and atomics in flight, of a queue pair.
@@ -32,6 +38,9 @@ pub struct Abilities {
 
 /// Sizes of inline data that are tried.
 const INLINE: [u32; 9] = [1024, 512, 400, 256, 220, 128, 64, 32, 16];
+
+/// Vendor and part of Linux's Soft-RoCE.
+const SOFT_ROCE: (u32, u32) = (0xff_ffff, 0);
 
 /// What has to be tried.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +77,8 @@ impl Context {
         const WINDOWS_2B: u32 = 1 << 24;
         let attr = &self.inner.attr;
         let has = |bits: u32| attr.device_cap_flags & bits != 0;
+        // What it does otherwise than the specification no call tells (docs/interop.md).
+        let soft_roce = (attr.vendor_id, attr.vendor_part_id) == SOFT_ROCE;
         let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
         // SAFETY: an open device, whose table does not change.
         let ops = unsafe { &self.inner.ptr.as_ref().ops };
@@ -80,6 +91,9 @@ impl Context {
                 && extended!(self, create_qp_ex).is_some(),
             windows: has(WINDOWS_2A | WINDOWS_2B) && ops.alloc_mw.is_some(),
             multicast: attr.max_mcast_grp > 0,
+            multicast_loopback: attr.max_mcast_grp > 0 && !soft_roce,
+            exact_failures: !soft_roce,
+            failure_events: !soft_roce,
             timestamps: self.stamps(),
             max_rd_atomic: rd_atomic.clamp(0, u8::MAX.into()) as u8,
             ..Abilities::default()

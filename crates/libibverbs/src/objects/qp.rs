@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_layouts::*;
 use rnic_nic::{
@@ -298,7 +299,11 @@ impl Qp {
         // does not move while the call lasts. The memory that the lists name is registered, or the
         // device refuses it.
         let given = unsafe { (context.inner.ops.post_send)(self.ptr(), first, &mut bad) };
-        match (context.outcome(VERB, given), refused) {
+        let outcome = context.outcome(VERB, given);
+        if outcome.is_ok() {
+            slots.iter().for_each(Slot::name_bound);
+        }
+        match (outcome, refused) {
             (Ok(()), None) => Ok(slots.len()),
             (Ok(()), Some(error)) => Err((slots.len(), error)),
             (Err(error), _) => {
@@ -313,6 +318,8 @@ impl Qp {
     fn slot(&self, verb: &'static str, work: SendWork<'_>) -> Result<Slot> {
         let context = &self.inner.context;
         let SendWork { wqe, ah, window } = work;
+        // Soft-RoCE takes what a service does not have, and fails later or not at all.
+        rnic_nic::check_operation(self.inner.qp_type, &wqe.op)?;
         let ours = |pd: &Pd| Arc::ptr_eq(&pd.context().inner, &context.inner);
         // SAFETY: numbers and pointers, which may all be zero.
         let mut wr: ibv_send_wr = unsafe { core::mem::zeroed() };
@@ -438,6 +445,11 @@ impl Qp {
     pub fn post_recv(&self, wqe: &RecvWqe) -> Result<Posted> {
         const VERB: &str = "ibv_post_recv";
         self.check_alive(VERB)?;
+        // Soft-RoCE takes what no message will ever land in.
+        if matches!(self.inner._uses, Uses::Queues(.., Some(_))) {
+            let why = "the queue pair takes its receives from a shared receive queue";
+            return Err(Error::invalid(VERB, why));
+        }
         let context = &self.inner.context;
         post_receives(VERB, context, wqe, |wr| {
             let mut bad = null_mut();
@@ -455,6 +467,22 @@ struct Slot {
     wr: ibv_send_wr,
     list: SmallVec<[ibv_sge; 2]>,
     data: SendData,
+}
+
+impl Slot {
+    /// A window that was bound has the key of the bind from now on. Soft-RoCE compares the field with
+    /// the window's last key when it is bound again.
+    fn name_bound(&self) {
+        if self.wr.opcode != IBV_WR_BIND_MW {
+            return;
+        }
+        // SAFETY: `slot` wrote this member of the union for this operation.
+        let bind = unsafe { &self.wr.extra.bind_mw };
+        // SAFETY: the window is alive, as the request still borrows it; the field is aligned, and
+        // threads of ours change it by this store alone.
+        let rkey = unsafe { AtomicU32::from_ptr(&raw mut (*bind.mw).rkey) };
+        rkey.store(bind.rkey, Ordering::Relaxed);
+    }
 }
 
 /// Sets the pointers of requests that do not move any more: each to its list and to the next.

@@ -241,7 +241,14 @@ fn failed(e: LinkError) -> Error {
         LinkError::PortTaken { .. } => libc::EADDRINUSE,
         LinkError::Io { source, .. }
         | LinkError::Runtime { source, .. }
-        | LinkError::Capture { source, .. } => source.raw_os_error().unwrap_or(libc::EINVAL),
+        | LinkError::Capture { source, .. } => source.raw_os_error().unwrap_or({
+            // What rnic refuses by itself, as a folder that others may enter.
+            match source.kind() {
+                std::io::ErrorKind::PermissionDenied => libc::EACCES,
+                std::io::ErrorKind::TimedOut => libc::EAGAIN,
+                _ => libc::EINVAL,
+            }
+        }),
         _ => libc::ENODEV,
     };
     let call = match &e {

@@ -51,6 +51,10 @@ impl Srq {
         })
     }
 
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self, Srq::System(_))
+    }
+
     pub(crate) fn number(&self) -> u32 {
         either!(Srq, self, srq => srq.number())
     }

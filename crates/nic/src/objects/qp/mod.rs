@@ -14,6 +14,7 @@ use rustix_futex_sync::Mutex;
 
 use handle::QpHandle;
 
+pub use post::check_operation;
 pub use transitions::{TransitionError, check_transition};
 
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};

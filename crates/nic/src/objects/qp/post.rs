@@ -211,8 +211,12 @@ pub(super) fn gone(verb: &'static str) -> Error {
     )
 }
 
-/// Has the service this operation?
-fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
+/// Has the service this operation (IBTA vol. 1, table of operations by service in 10.8)? What only
+/// the device can know, as the state, is not looked at.
+///
+/// # Errors
+/// EINVAL: no queue pair of this type has it.
+pub fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
     use SendOp::*;
     let has = match qp_type {
         QpType::Ud => matches!(op, Datagram { .. }),
