@@ -62,7 +62,7 @@ impl Context {
     pub fn capabilities(&self) -> Capabilities {
         match self.raw.abilities() {
             None => {
-                let attr = nic::DeviceAttr::new();
+                let attr = nic::device_attr();
                 Capabilities {
                     back_end: BackEnd::Software,
                     uc: true,

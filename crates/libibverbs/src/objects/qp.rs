@@ -5,7 +5,7 @@ use core::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use rnic_layouts::*;
-use rnic_nic::{
+use rnic_types::{
     Error, Gid, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWqe, Result, SendData, SendOp,
     SendWqe,
 };
@@ -478,7 +478,7 @@ fn link(slots: &mut [Slot]) -> Option<*mut ibv_send_wr> {
     (!next.is_null()).then_some(next)
 }
 
-fn sge(entry: &rnic_nic::Sge) -> ibv_sge {
+fn sge(entry: &rnic_types::Sge) -> ibv_sge {
     ibv_sge {
         addr: entry.addr,
         length: entry.length,
