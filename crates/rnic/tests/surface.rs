@@ -300,8 +300,9 @@ fn breaks(old: &str, new: &str) -> Vec<String> {
         let is_of = |kind: &str, line: &str| {
             let rest = line.split_once(&format!("pub {kind} {parent}"));
             rest.is_some_and(|(before, rest)| {
-                !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
-                    && !(is_part && before.contains("#[non_exhaustive]"))
+                let is_longer = rest.starts_with(|c: char| c.is_alphanumeric() || "_:".contains(c));
+                let is_open = is_part && before.contains("#[non_exhaustive]");
+                !(is_longer || is_open)
             })
         };
         let kinds: &[&str] = if is_part {
