@@ -1,4 +1,4 @@
-//! Values of the C structures of libibverbs become those of `rnic-nic`, and back.
+//! Values of the C structures of libibverbs become those of `rnic-types`, and back.
 //!
 //! Both sides of the C ABI use these: `rnic-abi`, which is such a library, and `rnic-libibverbs`,
 //! which loads one. What only one of them converts is there.
@@ -7,7 +7,7 @@
 use core::ffi::c_uint;
 
 use rnic_layouts::*;
-use rnic_nic::{Access, AhAttr, Gid, PathMtu, QpAttr, QpCap, QpState};
+use rnic_types::{Access, AhAttr, Gid, PathMtu, QpAttr, QpCap, QpState};
 
 /// An address vector of a program or a device.
 pub fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {

@@ -1,11 +1,11 @@
-//! Values of C become those of `rnic-nic`, and back.
+//! Values of C become those of `rnic-types`, and back.
 
 use core::ffi::c_char;
 
 use rnic_layouts::cm::{rdma_conn_param, rdma_ud_param};
 use rnic_layouts::*;
-use rnic_nic::cm::{ConnEvent, EventKind, UdEvent};
-use rnic_nic::{
+use rnic_types::cm::{ConnEvent, EventKind, UdEvent};
+use rnic_types::{
     Completion, CompletionOpcode, DeviceAttr, Immediate, NetworkHeader, PathMtu, PortAttr,
     PortState, QpAttr, QpEvent, QpState, Status,
 };

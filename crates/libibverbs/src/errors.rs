@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use std::io;
 
-use rnic_nic::{Error, Result};
+use rnic_types::{Error, Result};
 
 /// Who refused, and why as far as the number tells.
 pub fn refused(verb: &'static str, device: &str, errno: i32) -> Error {

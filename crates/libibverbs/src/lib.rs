@@ -4,8 +4,8 @@
 //! when a program is built or started. Control verbs are found by name and version, data verbs
 //! through the tables of an open device, whose layouts `rnic-layouts` has.
 //!
-//! The handles have the names of `rnic-nic`'s, its plain values as arguments and results, and its
-//! [`Error`](rnic_nic::Error). They are reference counted: each keeps alive what it needs, so that
+//! The handles have the names of `rnic-types`'s, its plain values as arguments and results, and its
+//! [`Error`](rnic_types::Error). They are reference counted: each keeps alive what it needs, so that
 //! nothing is destroyed before what was made of it. What the library refuses to destroy stays.
 //!
 //! In a forked child every call is ENODEV, and nothing is destroyed: the objects are the parent's.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_layouts::cm::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use rnic_layouts::*;
-use rnic_nic::{Error, Result};
+use rnic_types::{Error, Result};
 
 /// What is loaded if [`rnic_settings::LIBIBVERBS`] names nothing else.
 const NAME: &str = "libibverbs.so.1";

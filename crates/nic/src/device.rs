@@ -1,6 +1,7 @@
 //! What the device is and can do: constants that `ibv_query_device(3)` and `ibv_query_port(3)`
 //! report.
 
+use rnic_types::{DeviceAttr, PortAttr, PortState};
 use rnic_wire::PathMtu;
 
 use crate::addressing::gid_table::{GidEntry, active_mtu, device_guid};
@@ -30,146 +31,79 @@ pub(crate) const MAX_RD_ATOM: u8 = 16;
 pub(crate) const MAX_MSG: u32 = 1 << 31;
 pub(crate) const LOCAL_CA_ACK_DELAY: u8 = 15;
 
-/// Device attributes (`struct ibv_device_attr`).
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the names are those of ibv_query_device(3)")]
-pub struct DeviceAttr {
-    pub fw_ver: String,
-    pub guid: u64,
-    pub vendor_id: u32,
-    pub vendor_part_id: u32,
-    pub hw_ver: u32,
-    pub max_mr_size: u64,
-    pub page_size_cap: u64,
-    pub max_qp: u32,
-    pub max_qp_wr: u32,
-    pub device_cap_flags: u32,
-    pub max_sge: u32,
-    pub max_sge_rd: u32,
-    pub max_srq: u32,
-    pub max_srq_wr: u32,
-    pub max_srq_sge: u32,
-    pub max_cq: u32,
-    pub max_cqe: u32,
-    pub max_mr: u32,
-    pub max_mw: u32,
-    pub max_dm_size: u64,
-    pub max_pd: u32,
-    pub max_qp_rd_atom: u32,
-    pub max_res_rd_atom: u32,
-    pub max_qp_init_rd_atom: u32,
-    pub max_inline_data: u32,
-    pub max_ah: u32,
-    pub max_mcast_grp: u32,
-    pub max_pkeys: u16,
-    pub phys_port_cnt: u8,
-    pub local_ca_ack_delay: u8,
+/// What the device's attributes are, whether it is open or not.
+pub fn device_attr() -> DeviceAttr {
+    device_attr_with(PkeyTable::of_process())
 }
 
-impl DeviceAttr {
-    /// What they are, whether the device is open or not.
-    #[expect(
-        clippy::new_without_default,
-        reason = "there is nothing by default about them"
-    )]
-    pub fn new() -> DeviceAttr {
-        DeviceAttr::of(PkeyTable::of_process())
-    }
-
-    /// With that P_Key table.
-    pub(crate) fn of(pkeys: &PkeyTable) -> DeviceAttr {
-        const BAD_PKEY_CNTR: u32 = 1 << 1;
-        const BAD_QKEY_CNTR: u32 = 1 << 2;
-        const CURR_QP_STATE_MOD: u32 = 1 << 7;
-        const RC_RNR_NAK_GEN: u32 = 1 << 12;
-        const SRQ_RESIZE: u32 = 1 << 13;
-        const MEM_WINDOW: u32 = 1 << 17;
-        const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
-        const XRC: u32 = 1 << 20;
-        DeviceAttr {
-            fw_ver: env!("CARGO_PKG_VERSION").to_string(),
-            guid: device_guid(),
-            vendor_id: VENDOR_ID,
-            vendor_part_id: VENDOR_PART_ID,
-            hw_ver: 1,
-            max_mr_size: u64::MAX >> 1,
-            page_size_cap: 0xffff_f000,
-            max_qp: MAX_QP,
-            max_qp_wr: MAX_QP_WR,
-            device_cap_flags: BAD_PKEY_CNTR
-                | BAD_QKEY_CNTR
-                | CURR_QP_STATE_MOD
-                | RC_RNR_NAK_GEN
-                | SRQ_RESIZE
-                | MEM_WINDOW
-                | XRC
-                | MEM_WINDOW_TYPE_2B,
-            max_sge: MAX_SGE,
-            max_sge_rd: MAX_SGE,
-            max_srq: MAX_SRQ,
-            max_srq_wr: MAX_SRQ_WR,
-            max_srq_sge: MAX_SGE,
-            max_cq: 1 << 16,
-            max_cqe: MAX_CQE,
-            max_mr: MAX_MR,
-            max_mw: MAX_MR,
-            max_dm_size: crate::memory::DEVICE_MEMORY,
-            max_pd: 1 << 16,
-            max_qp_rd_atom: u32::from(MAX_RD_ATOM),
-            max_res_rd_atom: u32::from(MAX_RD_ATOM) * MAX_QP,
-            max_qp_init_rd_atom: u32::from(MAX_RD_ATOM),
-            max_inline_data: MAX_INLINE,
-            max_ah: MAX_AH,
-            max_mcast_grp: MAX_MCAST_GRP,
-            max_pkeys: pkeys.len(),
-            phys_port_cnt: 1,
-            local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
-        }
+/// With that P_Key table.
+pub(crate) fn device_attr_with(pkeys: &PkeyTable) -> DeviceAttr {
+    const BAD_PKEY_CNTR: u32 = 1 << 1;
+    const BAD_QKEY_CNTR: u32 = 1 << 2;
+    const CURR_QP_STATE_MOD: u32 = 1 << 7;
+    const RC_RNR_NAK_GEN: u32 = 1 << 12;
+    const SRQ_RESIZE: u32 = 1 << 13;
+    const MEM_WINDOW: u32 = 1 << 17;
+    const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+    const XRC: u32 = 1 << 20;
+    DeviceAttr {
+        fw_ver: env!("CARGO_PKG_VERSION").to_string(),
+        guid: device_guid(),
+        vendor_id: VENDOR_ID,
+        vendor_part_id: VENDOR_PART_ID,
+        hw_ver: 1,
+        max_mr_size: u64::MAX >> 1,
+        page_size_cap: 0xffff_f000,
+        max_qp: MAX_QP,
+        max_qp_wr: MAX_QP_WR,
+        device_cap_flags: BAD_PKEY_CNTR
+            | BAD_QKEY_CNTR
+            | CURR_QP_STATE_MOD
+            | RC_RNR_NAK_GEN
+            | SRQ_RESIZE
+            | MEM_WINDOW
+            | XRC
+            | MEM_WINDOW_TYPE_2B,
+        max_sge: MAX_SGE,
+        max_sge_rd: MAX_SGE,
+        max_srq: MAX_SRQ,
+        max_srq_wr: MAX_SRQ_WR,
+        max_srq_sge: MAX_SGE,
+        max_cq: 1 << 16,
+        max_cqe: MAX_CQE,
+        max_mr: MAX_MR,
+        max_mw: MAX_MR,
+        max_dm_size: crate::memory::DEVICE_MEMORY,
+        max_pd: 1 << 16,
+        max_qp_rd_atom: u32::from(MAX_RD_ATOM),
+        max_res_rd_atom: u32::from(MAX_RD_ATOM) * MAX_QP,
+        max_qp_init_rd_atom: u32::from(MAX_RD_ATOM),
+        max_inline_data: MAX_INLINE,
+        max_ah: MAX_AH,
+        max_mcast_grp: MAX_MCAST_GRP,
+        max_pkeys: pkeys.len(),
+        phys_port_cnt: 1,
+        local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
     }
 }
 
-/// State of a port (`enum ibv_port_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum PortState {
-    Down = 1,
-    Active = 4,
-}
-
-impl PortState {
-    /// The one port is up while any of the interfaces behind it has an address and can carry
-    /// packets.
-    pub fn of(table: &[GidEntry]) -> PortState {
-        match table.iter().any(|entry| entry.running) {
-            true => PortState::Active,
-            false => PortState::Down,
-        }
+/// The one port is up while any of the interfaces behind it has an address and can carry packets.
+pub fn port_state(table: &[GidEntry]) -> PortState {
+    match table.iter().any(|entry| entry.running) {
+        true => PortState::Active,
+        false => PortState::Down,
     }
 }
 
-/// Port attributes (`struct ibv_port_attr`).
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the names are those of ibv_query_port(3)")]
-pub struct PortAttr {
-    pub state: PortState,
-    pub max_mtu: PathMtu,
-    pub active_mtu: PathMtu,
-    pub gid_tbl_len: u32,
-    pub pkey_tbl_len: u16,
-    pub max_msg_sz: u32,
-}
-
-impl PortAttr {
-    pub(crate) fn new(table: &[GidEntry], pkeys: &PkeyTable) -> PortAttr {
-        PortAttr {
-            state: PortState::of(table),
-            max_mtu: PathMtu::M4096,
-            active_mtu: active_mtu(table),
-            gid_tbl_len: GID_TABLE_LEN.max(table.last().map_or(0, |entry| entry.index + 1)),
-            pkey_tbl_len: pkeys.len(),
-            max_msg_sz: MAX_MSG,
-        }
+/// The port's attributes with these tables.
+pub(crate) fn port_attr(table: &[GidEntry], pkeys: &PkeyTable) -> PortAttr {
+    PortAttr {
+        state: port_state(table),
+        max_mtu: PathMtu::M4096,
+        active_mtu: active_mtu(table),
+        gid_tbl_len: GID_TABLE_LEN.max(table.last().map_or(0, |entry| entry.index + 1)),
+        pkey_tbl_len: pkeys.len(),
+        max_msg_sz: MAX_MSG,
     }
 }
 

@@ -1,20 +1,6 @@
-//! Errors of the verbs: which verb, which errno, why in words.
+//! Errors of the verbs that come from the system.
 
-use std::borrow::Cow;
-use std::fmt;
-
-/// A verb refused its arguments or could not do its work.
-///
-/// The errno is what the C verb returns; the reason is for people.
-#[derive(Clone, Debug)]
-pub struct Error {
-    verb: &'static str,
-    errno: i32,
-    reason: Cow<'static, str>,
-}
-
-/// Result of a verb.
-pub type Result<T> = std::result::Result<T, Error>;
+pub use rnic_types::{Error, Result};
 
 /// What an errno of a system call of the device's own means, if that is certain.
 pub(crate) fn meaning(errno: i32) -> &'static str {
@@ -30,54 +16,14 @@ pub(crate) fn meaning(errno: i32) -> &'static str {
     }
 }
 
-impl Error {
-    /// `verb` failed with `errno` because of `reason`.
-    pub fn new(verb: &'static str, errno: i32, reason: impl Into<Cow<'static, str>>) -> Error {
-        Error {
-            verb,
-            errno,
-            reason: reason.into(),
-        }
-    }
-
-    /// EINVAL.
-    pub fn invalid(verb: &'static str, reason: impl Into<Cow<'static, str>>) -> Error {
-        Error::new(verb, libc::EINVAL, reason)
-    }
-
-    /// ENOMEM: the system has no memory.
-    pub(crate) fn no_memory(verb: &'static str) -> Error {
-        Error::new(verb, libc::ENOMEM, crate::reserve::NO_MEMORY)
-    }
-
-    /// A system call failed.
-    pub(crate) fn os(verb: &'static str, what: &'static str, source: &std::io::Error) -> Error {
-        let errno = source.raw_os_error().unwrap_or(libc::EIO);
-        let call = rnic_sys::failed_call(source).unwrap_or(what);
-        Error::new(verb, errno, format!("{call}: {source}{}", meaning(errno)))
-    }
-
-    /// The errno of the C verb.
-    pub fn errno(&self) -> i32 {
-        self.errno
-    }
-
-    /// The C name of the verb.
-    pub fn verb(&self) -> &'static str {
-        self.verb
-    }
-
-    /// Why, in words.
-    pub fn reason(&self) -> &str {
-        &self.reason
-    }
+/// ENOMEM: the system has no memory.
+pub(crate) fn no_memory(verb: &'static str) -> Error {
+    Error::new(verb, libc::ENOMEM, crate::reserve::NO_MEMORY)
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let os = std::io::Error::from_raw_os_error(self.errno);
-        write!(f, "{}: {} ({os})", self.verb, self.reason)
-    }
+/// A system call failed.
+pub(crate) fn os(verb: &'static str, what: &'static str, source: &std::io::Error) -> Error {
+    let errno = source.raw_os_error().unwrap_or(libc::EIO);
+    let call = rnic_sys::failed_call(source).unwrap_or(what);
+    Error::new(verb, errno, format!("{call}: {source}{}", meaning(errno)))
 }
-
-impl std::error::Error for Error {}

@@ -31,7 +31,7 @@ mod sync;
 pub use addressing::address::AhAttr;
 pub use addressing::gid_table::{GidEntry, device_guid, gid_table, netdev};
 pub use addressing::pkey_table::PkeyTable;
-pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
+pub use device::{DEVICE_NAME, VENDOR_ID, VENDOR_PART_ID, device_attr, port_state};
 pub use driving::{
     Packets, Readable, Waiting, forks_within, guard_forks, key_violations, objects, port_counters,
     shards_asleep_by_default, shards_by_default, shutdown, stats,
@@ -47,7 +47,7 @@ pub use objects::dm::Dm;
 pub use objects::mr::{Advice, Mr, Rereg, ReregError};
 pub use objects::mw::{Mw, MwType};
 pub use objects::pd::{Pd, PdHold, Td};
-pub use objects::qp::{Qp, QpInit, TransitionError, check_operation, check_transition};
+pub use objects::qp::{Qp, QpInit};
 pub use objects::simulated_device::SimulatedDevice;
 pub use objects::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use objects::xrcd::Xrcd;
@@ -71,4 +71,5 @@ pub use rnic_transport::{
     InlineBytes, MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe,
     SgList, Sge, ShortData, ShortSend, Status, Traffic, completion::vendor_err,
 };
+pub use rnic_types::{DeviceAttr, PortAttr, PortState, TransitionError, check_transition};
 pub use rnic_wire::{Gid, PathMtu};

@@ -46,8 +46,8 @@ pub struct Capabilities {
     pub exact_failures: bool,
     /// Failures of a queue pair that no completion tells are asynchronous events
     /// ([`QpEvent`](crate::QpEvent)), and so is the last receive that a queue pair takes from a
-    /// shared queue, which [`QueuePair::drain`](crate::QueuePair::drain) waits for. Soft-RoCE tells
-    /// neither.
+    /// shared queue, which [`QueuePair::drain`](crate::QueuePair::drain) waits for. A limit that a
+    /// shared queue is below already is told at once. Soft-RoCE does none of this.
     pub failure_events: bool,
     /// Completions can be stamped
     /// ([`CompletionQueueBuilder::timestamps`](crate::CompletionQueueBuilder::timestamps)).
@@ -75,7 +75,7 @@ impl Context {
     pub fn capabilities(&self) -> Capabilities {
         match self.raw.abilities() {
             None => {
-                let attr = nic::DeviceAttr::new();
+                let attr = nic::device_attr();
                 Capabilities {
                     back_end: BackEnd::Software,
                     uc: true,

@@ -162,12 +162,13 @@ pub use srq::SharedReceiveQueue;
 pub use window::{MemoryWindow, WindowRights};
 pub use xrc::{PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcTarget, XrcTargetBuilder};
 
-// Plain values of the crates beneath that signatures here need.
+// Plain values that signatures here need: those that all devices have, and what ours counts.
 #[doc(inline)]
-pub use nic::{
-    Access, AhAttr, AsyncEvent, ByOperation, CompletionOpcode, Counters, DeviceAttr, DropCounters,
-    Gid, GidEntry, LinkCounters, PathMtu, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpEvent,
-    QpState, QpType, Status, Traffic, TransitionError,
+pub use nic::{ByOperation, Counters, DropCounters, LinkCounters, Traffic};
+#[doc(inline)]
+pub use rnic_types::{
+    Access, AhAttr, AsyncEvent, CompletionOpcode, DeviceAttr, Gid, GidEntry, PathMtu, PortAttr,
+    PortState, QpAttr, QpAttrMask, QpCap, QpEvent, QpState, QpType, Status, TransitionError,
 };
 
 /// Names an object in asynchronous events.

@@ -1,6 +1,7 @@
 //! What a queue pair asks of the device around it.
 
 use crate::{Address, BindWindow, Completion, Evidence, Placement, RecvWqe, SendData, Sge};
+use rnic_types::QpEvent;
 use rnic_wire::PathMtu;
 
 /// A protection domain's number.
@@ -196,23 +197,6 @@ impl IoVecs {
     pub fn as_slice(&self) -> &[IoVec] {
         &self.list[..self.count]
     }
-}
-
-/// Asynchronous events of a queue pair (`enum ibv_event_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QpEvent {
-    /// IBV_EVENT_QP_FATAL.
-    Fatal,
-    /// IBV_EVENT_QP_REQ_ERR: invalid request, local work queue error.
-    RequestError,
-    /// IBV_EVENT_QP_ACCESS_ERR: local access violation.
-    AccessError,
-    /// IBV_EVENT_COMM_EST: first packet received in RTR.
-    CommunicationEstablished,
-    /// IBV_EVENT_SQ_DRAINED.
-    SendQueueDrained,
-    /// IBV_EVENT_QP_LAST_WQE_REACHED.
-    LastWqeReached,
 }
 
 /// The device as one queue pair sees it: memory, its receive queue, its completion queues.

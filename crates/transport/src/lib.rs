@@ -33,12 +33,13 @@ pub use completion::{Completion, CompletionOpcode, Immediate, NetworkHeader, Sta
 pub use counters::{ByOperation, Counters, Traffic};
 pub use device::{
     AtomicOp, BindFault, Device, IoVec, IoVecs, Load, LocalFault, Misplaced, OneSided, PacketSink,
-    Pd, QpEvent, RemoteAccess, RemoteFault,
+    Pd, RemoteAccess, RemoteFault,
 };
 pub use evidence::{Dropped, Evidence, Refused, RequestRefused, SendFailed};
 pub use fifo::Fifo;
 pub use queue_pair::QueuePair;
 pub use rc::{Delegate, Rc, RcAttr, Role, Verdict};
+pub use rnic_types::QpEvent;
 pub use time::{Time, ack_timeout_ns};
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};

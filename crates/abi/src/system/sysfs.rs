@@ -126,7 +126,7 @@ fn device_files(device: &str, netdev: Option<&GidEntry>, files: &mut Vec<File>) 
 }
 
 fn port_files(port: &str, gids: &[GidEntry], files: &mut Vec<File>) {
-    let (state, phys_state) = match PortState::of(gids) {
+    let (state, phys_state) = match rnic_nic::port_state(gids) {
         PortState::Down => ("1: DOWN\n", "3: Disabled\n"),
         PortState::Active => ("4: ACTIVE\n", "5: LinkUp\n"),
     };

@@ -1,7 +1,7 @@
 //! The clock of a device, which completions are stamped by.
 
 use rnic_layouts::*;
-use rnic_nic::Result;
+use rnic_types::Result;
 
 use crate::objects::context::{Context, extended};
 

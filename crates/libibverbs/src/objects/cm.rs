@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rnic_layouts::cm::*;
 use rnic_layouts::ibv_qp_attr;
-use rnic_nic::cm::{ConnParam, EventKind, EventParam, IdOption, PortSpace};
-use rnic_nic::{Error, QpAttr, QpAttrMask, QpState, QpType, Result};
+use rnic_types::cm::{ConnParam, EventKind, EventParam, IdOption, PortSpace};
+use rnic_types::{Error, QpAttr, QpAttrMask, QpState, QpType, Result};
 
 use crate::convert;
 use crate::errors::{forked, last_errno};
@@ -386,7 +386,7 @@ impl Id {
         self.check(VERB)?;
         // SAFETY: the id is alive; nobody reads its type meanwhile.
         let is_ud = unsafe { (*self.ptr()).ps } == RDMA_PS_UDP;
-        if is_ud && ![0, rnic_nic::cm::UDP_QKEY].contains(&param.qkey) {
+        if is_ud && ![0, rnic_types::cm::UDP_QKEY].contains(&param.qkey) {
             let why = "the connection manager of the system tells peers its own queue key: \
                        give that one (UDP_QKEY) to the queue pair";
             return Err(Error::invalid(VERB, why));

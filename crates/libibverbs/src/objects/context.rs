@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
 
 use rnic_layouts::*;
-use rnic_nic::{AsyncEvent, DeviceAttr, Error, GidEntry, PortAttr, Result};
+use rnic_types::{AsyncEvent, DeviceAttr, Error, GidEntry, PortAttr, Result};
 
 use crate::convert;
 use crate::errors::{absent, forked, last_errno, outcome, refused};
@@ -315,7 +315,7 @@ impl Context {
         let rows = self
             .rows_at_once(rows)
             .unwrap_or_else(|| self.rows_by_one(rows));
-        let is_up = port.state == rnic_nic::PortState::Active;
+        let is_up = port.state == rnic_types::PortState::Active;
         gids::table(rows, port.active_mtu.bytes() as u32, is_up)
     }
 

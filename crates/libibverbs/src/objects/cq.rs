@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rnic_layouts::*;
-use rnic_nic::{Completion, Error, Result, Stamp};
+use rnic_types::{Completion, Error, Result, Stamp};
 
 use crate::convert;
 use crate::objects::context::Context;

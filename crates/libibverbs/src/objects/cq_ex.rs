@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::{NonNull, null_mut};
 
 use rnic_layouts::*;
-use rnic_nic::{Completion, Error, Result, Stamp};
+use rnic_types::{Completion, Error, Result, Stamp};
 
 use crate::convert;
 use crate::objects::context::{Context, extended};
@@ -154,7 +154,7 @@ impl Reading {
     /// # Safety
     /// The queue is alive, and has a current completion.
     unsafe fn read(&self, cq: *mut ibv_cq_ex) -> (Completion, Stamp) {
-        let done = |status| status == rnic_nic::Status::Success as u32;
+        let done = |status| status == rnic_types::Status::Success as u32;
         // SAFETY: by contract; fields other than these mean something after a success alone.
         let wc = unsafe {
             let (wr_id, status) = ((*cq).wr_id, (*cq).status);

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rnic_layouts::*;
-use rnic_nic::{Access, Result};
+use rnic_types::{Access, Result};
 
 use crate::objects::context::Context;
 

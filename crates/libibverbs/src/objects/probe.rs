@@ -1,6 +1,6 @@
 //! What a device can do that it does not tell: it is tried.
 
-use rnic_nic::{QpCap, QpType};
+use rnic_types::{QpCap, QpType};
 
 use crate::objects::context::{Context, extended};
 use crate::objects::qp::QpInit;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_layouts::*;
-use rnic_nic::{
+use rnic_types::{
     Error, Gid, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWqe, Result, SendData, SendOp,
     SendWqe,
 };
@@ -319,7 +319,11 @@ impl Qp {
         let context = &self.inner.context;
         let SendWork { wqe, ah, window } = work;
         // Soft-RoCE takes what a service does not have, and fails later or not at all.
-        rnic_nic::check_operation(self.inner.qp_type, &wqe.op)?;
+        let qp_type = self.inner.qp_type;
+        if !wqe.op.is_of(qp_type) {
+            let why = format!("a queue pair of type {qp_type} has no such operation");
+            return Err(Error::invalid(verb, why));
+        }
         let ours = |pd: &Pd| Arc::ptr_eq(&pd.context().inner, &context.inner);
         // SAFETY: numbers and pointers, which may all be zero.
         let mut wr: ibv_send_wr = unsafe { core::mem::zeroed() };
@@ -506,7 +510,7 @@ fn link(slots: &mut [Slot]) -> Option<*mut ibv_send_wr> {
     (!next.is_null()).then_some(next)
 }
 
-fn sge(entry: &rnic_nic::Sge) -> ibv_sge {
+fn sge(entry: &rnic_types::Sge) -> ibv_sge {
     ibv_sge {
         addr: entry.addr,
         length: entry.length,

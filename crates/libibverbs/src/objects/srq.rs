@@ -5,7 +5,7 @@ use core::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use rnic_layouts::*;
-use rnic_nic::{RecvWqe, Result, SrqAttr, SrqAttrMask};
+use rnic_types::{RecvWqe, Result, SrqAttr, SrqAttrMask};
 
 use crate::objects::context::extended;
 use crate::objects::cq::Cq;

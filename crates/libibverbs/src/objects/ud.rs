@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use rnic_layouts::*;
-use rnic_nic::{AhAttr, Result};
+use rnic_types::{AhAttr, Result};
 
 use crate::convert;
 use crate::objects::memory::Pd;

@@ -3,28 +3,11 @@
 use std::net::IpAddr;
 
 use rnic_link::{Address, AddressVector, IbPath, PathSpec};
-use rnic_wire::Gid;
+pub use rnic_types::AhAttr;
 
 use crate::addressing::gid_table::GidEntry;
 use crate::addressing::group::group_address;
 use crate::error::{Error, Result};
-
-/// Address vector (`struct ibv_ah_attr`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of ibv_modify_qp(3)")]
-pub struct AhAttr {
-    pub dgid: Gid,
-    pub flow_label: u32,
-    pub sgid_index: u8,
-    pub hop_limit: u8,
-    pub traffic_class: u8,
-    pub dlid: u16,
-    pub sl: u8,
-    pub src_path_bits: u8,
-    pub static_rate: u8,
-    pub is_global: bool,
-    pub port_num: u8,
-}
 
 /// Turns an address vector into what leads to the peer, or says why nothing does. `lid`: the port's.
 pub(crate) fn address_vector(

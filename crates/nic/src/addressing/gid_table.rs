@@ -7,33 +7,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub use rnic_types::GidEntry;
 use rnic_wire::{Gid, PathMtu};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::sync::within::within;
-
-/// An entry of the GID table. All are of type RoCE v2.
-#[derive(Clone, Debug)]
-pub struct GidEntry {
-    /// Position in the table, what `sgid_index` names.
-    pub index: u32,
-    /// The GID: the IPv6 address, or the IPv4 address mapped.
-    pub gid: Gid,
-    /// The same as an address.
-    pub addr: IpAddr,
-    /// Interface that has the address.
-    pub ifindex: u32,
-    /// Its name.
-    pub ifname: String,
-    /// Its MTU, bytes.
-    pub netdev_mtu: u32,
-    /// Scope of a link-local address, else 0.
-    pub scope_id: u32,
-    /// On a loopback interface.
-    pub loopback: bool,
-    /// The interface can carry packets now: its cable is plugged in, so to speak.
-    pub running: bool,
-}
 
 /// What a row stands for: an address and, if it is link-local, its scope.
 type Key = (IpAddr, u32);

@@ -7,7 +7,7 @@ use super::event::Event;
 use super::id::Id;
 use crate::driving::Nic;
 use crate::engine::cm_service::Key;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::observe::waits::{self, Source, Wanted};
 use crate::observe::{Over, wait_over};
 use rnic_sys::EventFd;
@@ -43,10 +43,10 @@ impl EventChannel {
     /// EMFILE and its like.
     pub(crate) fn of(nic: Nic) -> Result<EventChannel> {
         const VERB: &str = "rdma_create_event_channel";
-        let fd = EventFd::new().map_err(|error| Error::os(VERB, "eventfd", &error))?;
+        let fd = EventFd::new().map_err(|error| error::os(VERB, "eventfd", &error))?;
         if nic.host().is_simulated() {
             fd.unblock()
-                .map_err(|error| Error::os(VERB, "eventfd", &error))?;
+                .map_err(|error| error::os(VERB, "eventfd", &error))?;
         }
         let fd = Arc::new(fd);
         waits::know_source(|| Source::Connections(Arc::downgrade(&fd)));
@@ -92,7 +92,7 @@ impl EventChannel {
                 Ok(()) => Over::Done,
                 Err(error) => Over::by_errno(error.raw_os_error().unwrap_or(0)),
             });
-            taken.map_err(|error| Error::os(GET, "event channel", &error))?;
+            taken.map_err(|error| error::os(GET, "event channel", &error))?;
             if let Some(event) = self.event_of_token()? {
                 return Ok(event);
             }

@@ -22,7 +22,7 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 use super::nic::{NicHandle, NicShared};
 use crate::addressing::gid_table::{RowsGuard, lock_rows};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::memory::{domains, pieces};
 use crate::sync::bias::Guard;
 
@@ -83,7 +83,7 @@ pub fn guard_forks() -> Result<()> {
     let mut registered = REGISTERED.lock();
     if !*registered {
         rnic_sys::at_fork(prepare, parent, child)
-            .map_err(|_| Error::no_memory("ibv_open_device"))?;
+            .map_err(|_| error::no_memory("ibv_open_device"))?;
         *registered = true;
     }
     Ok(())

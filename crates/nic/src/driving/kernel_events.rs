@@ -12,8 +12,8 @@ use rustix_futex_sync::Mutex;
 
 use super::shard::Shard;
 use crate::addressing::gid_table::{GidEntry, gid_table};
-use crate::device::PortState;
 use crate::queues::{AsyncEvent, AsyncEvents};
+use rnic_types::PortState;
 
 /// The number of the one port.
 const PORT: u8 = 1;
@@ -50,7 +50,7 @@ struct View {
 impl View {
     fn of(table: &[GidEntry]) -> View {
         View {
-            state: PortState::of(table),
+            state: crate::device::port_state(table),
             rows: table.iter().map(|row| (row.index, row.gid)).collect(),
         }
     }

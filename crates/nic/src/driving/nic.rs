@@ -15,7 +15,7 @@ use super::shards::Shards;
 use crate::engine::Common;
 use crate::engine::Incast;
 use crate::engine::{DropCounters, Engine, KeyViolations, Objects, PortCounters, sum};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::host::Host;
 use crate::memory::Windows;
 use crate::observe;
@@ -65,7 +65,7 @@ impl Nic {
             if crate::addressing::gid_table::gid_table().is_empty() {
                 // It may be that nobody answers.
                 rnic_sys::interface_addresses()
-                    .map_err(|error| Error::os("ibv_open_device", "getifaddrs", &error))?;
+                    .map_err(|error| error::os("ibv_open_device", "getifaddrs", &error))?;
                 return Err(Error::new(
                     "ibv_open_device",
                     libc::ENODEV,

@@ -13,7 +13,7 @@ use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, Rw
 use super::background;
 use super::shard::Shard;
 use crate::engine::{Engine, config_from_environment, several_engines};
-use crate::error::{Error, Result, meaning};
+use crate::error::{self, Error, Result, meaning};
 use rnic_settings::MAX_SHARDS;
 
 const VERB: &str = "ibv_open_device";
@@ -199,7 +199,7 @@ impl Shards {
                 return Err(closed());
             }
             let engine = first.beside(index, link);
-            let engine = engine.map_err(|_| Error::no_memory(VERB))?;
+            let engine = engine.map_err(|_| error::no_memory(VERB))?;
             (engine, first.common.clone())
         };
         let shard = enter(engine)?;
@@ -232,7 +232,7 @@ impl Shards {
 }
 
 fn enter(engine: Engine) -> Result<Arc<Shard>> {
-    let shard = Shard::new(engine).map_err(|error| Error::os(VERB, "eventfd", &error))?;
+    let shard = Shard::new(engine).map_err(|error| error::os(VERB, "eventfd", &error))?;
     Ok(Arc::new(shard))
 }
 

@@ -202,7 +202,7 @@ fn deliver(
     // It drops and counts it; the sender hears nothing of it.
     let own = entry.shared.qp_type;
     let service = packet.bth.opcode.service();
-    if service != own.service() && service != Service::Cnp {
+    if service != crate::queues::service(own) && service != Service::Cnp {
         unheard(qpn, received, Unheard::OtherService(own));
     }
     if entry.shared.state() == QpState::Err {

@@ -1,68 +1,22 @@
-//! Access rights.
+//! What the device makes of access rights.
 
-/// Access rights; the bits of `enum ibv_access_flags`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Access(pub u32);
+use rnic_types::Access;
 
-impl Access {
-    /// The NIC may write on behalf of local work requests.
-    pub const LOCAL_WRITE: Access = Access(1);
-    /// Peers may RDMA WRITE.
-    pub const REMOTE_WRITE: Access = Access(2);
-    /// Peers may RDMA READ.
-    pub const REMOTE_READ: Access = Access(4);
-    /// Peers may execute atomics.
-    pub const REMOTE_ATOMIC: Access = Access(8);
-    /// Memory windows may be bound.
-    pub const MW_BIND: Access = Access(16);
-    /// Addresses count from 0 at the first byte.
-    pub const ZERO_BASED: Access = Access(32);
-    /// On-demand paging.
-    pub const ON_DEMAND: Access = Access(64);
-    /// Backed by huge pages.
-    pub const HUGETLB: Access = Access(128);
-    /// Peers may FLUSH to global visibility.
-    pub const FLUSH_GLOBAL: Access = Access(256);
-    /// Peers may FLUSH to persistence.
-    pub const FLUSH_PERSISTENT: Access = Access(512);
-    /// First of the optional bits, which a device may ignore (`IBV_ACCESS_OPTIONAL_FIRST`).
-    pub const OPTIONAL_FIRST: Access = Access(1 << 20);
-    /// Relaxed ordering: the first optional bit.
-    pub const RELAXED_ORDERING: Access = Access(1 << 20);
+/// All bits that are no hints.
+const MANDATORY: u32 = Access::OPTIONAL_FIRST.0 - 1;
 
-    /// All bits that are no hints.
-    const MANDATORY: u32 = Access::OPTIONAL_FIRST.0 - 1;
-
-    /// Every bit of `other` is set.
-    pub const fn contains(self, other: Access) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Some bit of `other` is set.
-    pub const fn intersects(self, other: Access) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Bits that are neither known nor optional.
-    pub(crate) const fn unknown(self) -> u32 {
-        self.0 & Access::MANDATORY & !0x3ff
-    }
-
-    /// Without the optional bits: they are hints that a device may ignore (ibv_reg_mr(3)).
-    pub(crate) const fn mandatory(self) -> Access {
-        Access(self.0 & Access::MANDATORY)
-    }
-
-    /// Asks for a right to write that only who may write locally can give away (IBTA 10.6.3.3).
-    pub(crate) const fn writes_without_local_write(self) -> bool {
-        self.intersects(Access(Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0))
-            && !self.contains(Access::LOCAL_WRITE)
-    }
+/// Bits that are neither known nor optional.
+pub(crate) const fn unknown(access: Access) -> u32 {
+    access.0 & MANDATORY & !0x3ff
 }
 
-impl std::ops::BitOr for Access {
-    type Output = Access;
-    fn bitor(self, other: Access) -> Access {
-        Access(self.0 | other.0)
-    }
+/// Without the optional bits: they are hints that a device may ignore (ibv_reg_mr(3)).
+pub(crate) const fn mandatory(access: Access) -> Access {
+    Access(access.0 & MANDATORY)
+}
+
+/// Asks for a right to write that only who may write locally can give away (IBTA 10.6.3.3).
+pub(crate) const fn writes_without_local_write(access: Access) -> bool {
+    access.intersects(Access(Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0))
+        && !access.contains(Access::LOCAL_WRITE)
 }

@@ -18,7 +18,7 @@
 //! | `advice` | what `ibv_advise_mr` is about |
 //! | `device_memory` | memory that the device owns |
 
-mod access;
+pub(crate) mod access;
 mod advice;
 mod copies;
 mod device_memory;
@@ -40,11 +40,11 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-pub use access::Access;
 pub(crate) use copies::{DetachedPacket, PacketMemory, fetch};
 pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
 pub(crate) use foreign::{Exported, Foreign};
 pub(crate) use gate::{DEVICE_SLOT, Gate, SLOTS};
 pub(crate) use region::{RegionSpec, WindowsBound};
+pub use rnic_types::Access;
 pub(crate) use table::{MemoryTable, RegionFacts};
 pub(crate) use window::Windows;

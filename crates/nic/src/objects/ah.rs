@@ -11,7 +11,7 @@ use rnic_wire::{Gid, UdPrefix};
 use crate::addressing::address::{AhAttr, address_vector};
 use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::engine::AhNumber;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::objects::pd::Pd;
 use crate::observe::lint;
 
@@ -51,7 +51,7 @@ impl Pd {
         if let Err(error) = engine.link.has_way(&vector) {
             // What else there is says nothing of the way.
             return Err(match shortage(&error) {
-                Some(_) => Error::os(VERB, "a socket to find the way", &error),
+                Some(_) => error::os(VERB, "a socket to find the way", &error),
                 None => Error::new(
                     VERB,
                     libc::EHOSTUNREACH,
@@ -65,7 +65,7 @@ impl Pd {
         }
         let remote = vector.remote();
         let room = engine.ahs.try_reserve();
-        room.map_err(|_| Error::no_memory(VERB))?;
+        room.map_err(|_| error::no_memory(VERB))?;
         let number = engine.ahs.insert(vector, self.shared.id).ok_or_else(|| {
             Error::new(
                 VERB,

@@ -8,13 +8,13 @@ use rnic_link::Copies;
 
 use crate::addressing::gid_table::GidEntry;
 use crate::addressing::pkey_table::PkeyTable;
-use crate::device::{DeviceAttr, PortAttr};
 use crate::driving::Nic;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::objects::import::{Card, Origin};
 use crate::observe::waits::{self, Source, Wanted};
 use crate::observe::{Over, wait_over};
 use crate::queues::{AsyncEvent, AsyncEvents, Owner};
+use rnic_types::{DeviceAttr, PortAttr};
 
 #[derive(Debug)]
 pub(crate) struct ContextShared {
@@ -63,7 +63,7 @@ impl Context {
 
     pub(crate) fn open_on(nic: Nic, origin: Option<Origin>) -> Result<Context> {
         let events = AsyncEvents::new();
-        let events = events.map_err(|error| Error::os("ibv_open_device", "eventfd", &error))?;
+        let events = events.map_err(|error| error::os("ibv_open_device", "eventfd", &error))?;
         let events = Arc::new(events);
         waits::know_source(|| Source::Asynchronous(Arc::downgrade(&events)));
         nic.tell_of_the_port(&events);
@@ -125,7 +125,7 @@ impl Context {
 
     /// Device attributes.
     pub fn device_attr(&self) -> DeviceAttr {
-        DeviceAttr::of(self.pkeys())
+        crate::device::device_attr_with(self.pkeys())
     }
 
     /// Attributes of port 1.
@@ -139,7 +139,7 @@ impl Context {
                 format!("port {port} does not exist, the device has port 1"),
             ));
         }
-        Ok(PortAttr::new(&self.gid_table(), self.pkeys()))
+        Ok(crate::device::port_attr(&self.gid_table(), self.pkeys()))
     }
 
     /// The P_Key table of port 1.
@@ -191,7 +191,7 @@ impl Context {
                 Ok(()) => Over::Done,
                 Err(error) => Over::by_errno(error.raw_os_error().unwrap_or(0)),
             });
-            taken.map_err(|error| Error::os("ibv_get_async_event", "async events", &error))?;
+            taken.map_err(|error| error::os("ibv_get_async_event", "async events", &error))?;
             if let Some(event) = self.next_async_event() {
                 return Ok(event);
             }

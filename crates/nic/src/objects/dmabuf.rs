@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 
 use crate::error::{Error, Result};
-use crate::memory::Access;
+use crate::memory::{Access, access};
 use crate::objects::mr::{Mr, PAGE, REG_DMABUF};
 use crate::objects::pd::Pd;
 use rnic_sys::Mapping;
@@ -27,7 +27,7 @@ impl Pd {
     ) -> Result<Mr> {
         let refuse = |why: &'static str| Err(Error::invalid(REG_DMABUF, why));
         let unfit = Access::ON_DEMAND | Access::HUGETLB | Access::ZERO_BASED;
-        if access.mandatory().intersects(unfit) {
+        if access::mandatory(access).intersects(unfit) {
             return refuse("ON_DEMAND, HUGETLB and ZERO_BASED mean nothing for a dmabuf");
         }
         let size = Mapping::size_of_dmabuf(fd).map_err(|errno| {

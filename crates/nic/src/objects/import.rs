@@ -11,7 +11,7 @@ use rnic_transport::Pd;
 
 use crate::driving::Nic;
 use crate::engine::peer_service::{Answer, Message, Named, Object, Token, granted};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::memory::Gate;
 use crate::memory::{Exported, Foreign};
 
@@ -41,7 +41,7 @@ impl Card {
             token: *token,
         };
         let file = rnic_sys::note(&named.encode())
-            .map_err(|error| Error::os(VERB, "socketpair", &error))?;
+            .map_err(|error| error::os(VERB, "socketpair", &error))?;
         engine.neighbours.exports.add_context(&token, context);
         Ok(Card {
             file,

@@ -8,7 +8,7 @@ use crate::driving::NoKey;
 use crate::engine::Uses;
 use crate::error::{Error, Result};
 use crate::memory::pieces::DmShared;
-use crate::memory::{Access, RegionSpec, WindowsBound};
+use crate::memory::{Access, RegionSpec, WindowsBound, access};
 use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
 use crate::observe::{self, lint};
@@ -115,12 +115,12 @@ impl Pd {
     /// leaves it.
     pub fn reg_dm_mr(&self, dm: &Dm, offset: u64, len: usize, access: Access) -> Result<Mr> {
         const VERB: &str = "ibv_reg_dm_mr";
-        let wanted = access.mandatory();
+        let wanted = access::mandatory(access);
         let unfit =
             Access::ON_DEMAND | Access::HUGETLB | Access::MW_BIND | Access::FLUSH_PERSISTENT;
-        if wanted.unknown() != 0
+        if access::unknown(wanted) != 0
             || wanted.intersects(unfit)
-            || wanted.writes_without_local_write()
+            || access::writes_without_local_write(wanted)
             || !wanted.contains(Access::ZERO_BASED)
         {
             return Err(Error::invalid(
@@ -215,7 +215,7 @@ impl Pd {
             pd: self.clone(),
             key,
             source,
-            access: access.mandatory(),
+            access: access::mandatory(access),
             kind,
             registered: true,
             kept: false,
@@ -324,14 +324,14 @@ fn specify(pd: &Pd, source: Source, access: Access) -> Result<RegionSpec> {
         len,
         iova,
     } = source;
-    let access = access.mandatory();
-    if access.unknown() != 0 {
+    let access = access::mandatory(access);
+    if access::unknown(access) != 0 {
         return Err(Error::invalid(
             REG,
-            format!("unknown access flags {:#x}", access.unknown()),
+            format!("unknown access flags {:#x}", access::unknown(access)),
         ));
     }
-    if access.writes_without_local_write() {
+    if access::writes_without_local_write(access) {
         return Err(Error::invalid(
             REG,
             "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well",
@@ -516,7 +516,7 @@ impl Mr {
         }
         self.pd = pd;
         self.source = source;
-        self.access = access.mandatory();
+        self.access = access::mandatory(access);
         Ok(())
     }
 

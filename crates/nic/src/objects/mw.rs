@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::objects::pd::Pd;
 
 /// Kind of window (`enum ibv_mw_type`).
@@ -38,7 +38,7 @@ impl Pd {
         let type_2 = mw_type == MwType::Type2;
         let mut engine = nic.lock();
         let room = engine.memory.reserve_window();
-        room.map_err(|_| Error::no_memory(VERB))?;
+        room.map_err(|_| error::no_memory(VERB))?;
         let key = engine.memory.insert_window(self.shared.id, type_2);
         drop(engine);
         let key = key.ok_or_else(|| Error::new(VERB, libc::ENOMEM, "all keys are in use"))?;

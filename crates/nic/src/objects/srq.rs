@@ -8,44 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rnic_transport::{Fifo, RecvWqe};
+pub use rnic_types::{SrqAttr, SrqAttrMask};
 use rustix_futex_sync::Mutex;
 
 use crate::device::{MAX_SGE, MAX_SRQ_WR};
 use crate::driving::Nic;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::requests::take_each;
 use crate::objects::xrcd::Xrcd;
 use crate::queues::{AsyncEvent, Queue, Slots, SrqShared, XrcPart};
-
-/// Sizes of a shared receive queue (`struct ibv_srq_attr`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SrqAttr {
-    /// Work requests it holds.
-    pub max_wr: u32,
-    /// Scatter entries of one work request.
-    pub max_sge: u32,
-    /// The event IBV_EVENT_SRQ_LIMIT_REACHED comes when fewer receives than this are posted; 0:
-    /// disarmed.
-    pub srq_limit: u32,
-}
-
-/// Which attributes [`Srq::modify`] changes; the bits of `enum ibv_srq_attr_mask`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SrqAttrMask(pub u32);
-
-impl SrqAttrMask {
-    /// The number of work requests it holds.
-    pub const MAX_WR: SrqAttrMask = SrqAttrMask(1);
-    /// Arms the limit event.
-    pub const LIMIT: SrqAttrMask = SrqAttrMask(2);
-
-    fn contains(self, other: SrqAttrMask) -> bool {
-        self.0 & other.0 != 0
-    }
-}
 
 /// What to create (`struct ibv_srq_init_attr`).
 #[derive(Clone, Debug)]
@@ -116,7 +90,7 @@ impl Srq {
         let mut receives = Fifo::default();
         receives
             .try_reserve(max_wr as usize)
-            .map_err(|_| Error::no_memory(VERB))?;
+            .map_err(|_| error::no_memory(VERB))?;
         let nic = &pd.context().shared.nic;
         nic.check_alive(VERB)?;
         let (mut engine, number) = nic.shard(0).lock_with(Engine::allocate_srqn)?;
@@ -246,7 +220,7 @@ impl Srq {
         let mut queue = shared.queue.lock();
         shared.check_there(VERB)?;
         let (mut max_wr, mut limit) = (queue.max_wr, queue.limit);
-        if mask.contains(SrqAttrMask::MAX_WR) {
+        if mask.intersects(SrqAttrMask::MAX_WR) {
             max_wr = round_capacity(VERB, attr.max_wr)?;
             let used = shared.slots.recv.used();
             if i64::from(used) > i64::from(max_wr) {
@@ -256,7 +230,7 @@ impl Srq {
                 ));
             }
         }
-        if mask.contains(SrqAttrMask::LIMIT) {
+        if mask.intersects(SrqAttrMask::LIMIT) {
             limit = attr.srq_limit;
         }
         if limit > max_wr {
@@ -268,7 +242,7 @@ impl Srq {
         queue
             .receives
             .try_reserve(max_wr as usize)
-            .map_err(|_| Error::no_memory(VERB))?;
+            .map_err(|_| error::no_memory(VERB))?;
         (queue.max_wr, queue.limit) = (max_wr, limit);
         shared.watch_limit(&mut queue);
         Ok(())

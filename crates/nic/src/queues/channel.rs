@@ -10,7 +10,7 @@ use rustix_futex_sync::Mutex;
 
 use super::cq::CqShared;
 use super::shard_set::ShardSet;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use rnic_sys::EventFd;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl ChannelShared {
         let most = 2 * (users + 1);
         let more = most.saturating_sub(queue.len());
         if queue.try_reserve(more).is_err() {
-            return Err(Error::no_memory("ibv_create_cq"));
+            return Err(error::no_memory("ibv_create_cq"));
         }
         self.users.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -11,22 +11,13 @@ use super::channel::ChannelShared;
 use super::cq_moderation::{Moderation, Verdict};
 use super::cq_ring::Ring;
 use super::cq_tasks::CqTasks;
-use super::events::AsyncEvent;
 use super::owner::Owner;
 use super::shard_set::ShardSet;
 use super::slots::{Freed, Slots};
 use super::usage;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::sync::bias::{Biased, Guard};
-
-/// When a completion arose.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamp {
-    /// The device's clock, which `ibv_query_rt_values_ex(3)` reads: nanoseconds of CLOCK_MONOTONIC.
-    pub raw: u64,
-    /// Nanoseconds since the epoch.
-    pub wallclock: u64,
-}
+use rnic_types::{AsyncEvent, Stamp};
 
 /// What extended completion queues may ask for (`ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -462,7 +453,7 @@ impl CqShared {
         let capacity = round_capacity(verb, cqe)?;
         let mut ring = Ring::default();
         let mut stamps = options.timestamps.then(Fifo::default);
-        take_memory(capacity, &mut ring, &mut stamps).map_err(|_| Error::no_memory(verb))?;
+        take_memory(capacity, &mut ring, &mut stamps).map_err(|_| error::no_memory(verb))?;
         if let Some(channel) = channel {
             channel.enter()?;
         }
@@ -545,7 +536,7 @@ impl CqShared {
             ));
         }
         let Inner { ring, stamps, .. } = &mut *inner;
-        take_memory(capacity, ring, stamps).map_err(|_| Error::no_memory(verb))?;
+        take_memory(capacity, ring, stamps).map_err(|_| error::no_memory(verb))?;
         inner.capacity = capacity;
         self.facts.capacity.store(capacity, Ordering::Relaxed);
         Ok(capacity)

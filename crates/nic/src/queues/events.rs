@@ -4,40 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-use rnic_transport::QpEvent;
+use rnic_types::AsyncEvent;
 use rustix_futex_sync::Mutex;
 
 use rnic_sys::EventFd;
-
-/// An asynchronous event (`ibv_get_async_event(3)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AsyncEvent {
-    /// Of a queue pair, named by its cookie.
-    Qp {
-        /// [`QpInit::cookie`](crate::QpInit::cookie).
-        cookie: u64,
-        /// What happened.
-        event: QpEvent,
-    },
-    /// IBV_EVENT_CQ_ERR of the completion queue with this cookie.
-    Cq {
-        /// [`Cq::cookie`](crate::Cq::cookie).
-        cookie: u64,
-    },
-    /// IBV_EVENT_SRQ_LIMIT_REACHED of the shared receive queue with this cookie.
-    SrqLimit {
-        /// [`SrqInit::cookie`](crate::SrqInit::cookie).
-        cookie: u64,
-    },
-    /// The port came up.
-    PortActive(u8),
-    /// The port went down.
-    PortError(u8),
-    /// The GID table changed.
-    GidChange(u8),
-    /// The device is gone.
-    DeviceFatal,
-}
 
 /// The asynchronous events of a context that wait to be taken.
 #[derive(Debug)]

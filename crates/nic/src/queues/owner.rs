@@ -4,7 +4,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::cq_tasks::CqTasks;
-use super::events::{AsyncEvent, AsyncEvents};
+use rnic_types::AsyncEvent;
+
+use super::events::AsyncEvents;
 use crate::error::Result;
 use crate::host::Host;
 

@@ -8,12 +8,11 @@ use rustix_futex_sync::Mutex;
 
 use super::cq::CqShared;
 use super::domain::Domain;
-use super::events::AsyncEvent;
 use super::owner::Owner;
-use super::qp_attr::{QpCap, QpState, QpType};
 use super::slots::Slots;
 use super::srq::SrqShared;
 use super::usage::Usage;
+use rnic_types::{AsyncEvent, QpCap, QpState, QpType};
 
 /// Where a queue pair's receives come from.
 #[derive(Debug)]

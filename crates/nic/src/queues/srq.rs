@@ -8,10 +8,10 @@ use rustix_futex_sync::Mutex;
 
 use super::cq::CqShared;
 use super::domain::Domain;
-use super::events::AsyncEvent;
 use super::owner::Owner;
 use super::slots::Slots;
 use crate::error::{Error, Result};
+use rnic_types::AsyncEvent;
 
 /// What an XRC shared receive queue has and others have not.
 #[derive(Debug)]

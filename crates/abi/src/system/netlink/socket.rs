@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use libc::sockaddr_nl;
 use rnic_nic::resources::{Kind, Survey};
-use rnic_nic::{DeviceAttr, PortState, device_guid, gid_table, netdev};
+use rnic_nic::{device_guid, gid_table, netdev};
 use rnic_sys::{NumberOfSocket, may_administer_network, netlink_peer, unknown_port};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
@@ -225,7 +225,7 @@ fn port_of(fd: NumberOfSocket<'_>) -> Option<u32> {
 
 fn answers(fd: NumberOfSocket<'_>, datagram: &[u8], port: u32) -> Datagrams {
     let table = gid_table();
-    let attr = DeviceAttr::new();
+    let attr = rnic_nic::device_attr();
     let survey = RefCell::new(Survey::default());
     let list = |kind: Kind| survey.borrow_mut().list(kind);
     let counters = || survey.borrow_mut().counters();
@@ -233,7 +233,7 @@ fn answers(fd: NumberOfSocket<'_>, datagram: &[u8], port: u32) -> Datagrams {
         guid: device_guid(),
         cap_flags: attr.device_cap_flags.into(),
         fw_version: attr.fw_ver,
-        state: PortState::of(&table),
+        state: rnic_nic::port_state(&table),
         netdev: netdev(&table).map(|row| (row.ifindex, row.ifname.clone())),
         is_admin: may_administer_network(),
         options: Options {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::driving::{Readable, Waiting, end_wait};
 use crate::engine::Acks;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::objects::context::{Context, ContextShared};
 use crate::observe::waits::{self, Source, Wanted};
 use crate::observe::{Over, wait_over};
@@ -49,7 +49,7 @@ impl Context {
 impl CompChannel {
     pub(crate) fn new(context: &Context) -> Result<CompChannel> {
         let shared = ChannelShared::new()
-            .map_err(|error| Error::os("ibv_create_comp_channel", "eventfd", &error))?;
+            .map_err(|error| error::os("ibv_create_comp_channel", "eventfd", &error))?;
         let shared = Arc::new(shared);
         waits::know_source(|| Source::Completions(Arc::downgrade(&shared)));
         Ok(CompChannel {
@@ -78,7 +78,7 @@ impl CompChannel {
                 Ok(()) => Over::Done,
                 Err(error) => Over::by_errno(error.raw_os_error().unwrap_or(0)),
             });
-            taken.map_err(|error| Error::os("ibv_get_cq_event", "completion channel", &error))?;
+            taken.map_err(|error| error::os("ibv_get_cq_event", "completion channel", &error))?;
             if let Some(cookie) = self.event_of_token() {
                 return Ok(cookie);
             }

@@ -1,10 +1,11 @@
 //! `ibv_modify_qp`: checks of attribute values, and what each transition does.
 
 use rnic_transport::{Placement, QueuePair, Rc, RcAttr, Role, Uc, UcAttr, Ud, UdAttr};
+use rnic_types::transitions;
 use rnic_wire::{PathMtu, Psn, Xrceth};
 
+use super::Qp;
 use super::post::gone;
-use super::{Qp, transitions};
 use crate::addressing::address::{address_vector, headroom};
 use crate::addressing::gid_table::{GidEntry, active_mtu};
 use crate::device::MAX_RD_ATOM;
@@ -59,7 +60,7 @@ impl Qp {
         } else {
             from
         };
-        transitions::check(shared.qp_type, from, to, mask)
+        transitions::check_transition(shared.qp_type, from, to, mask)
             .map_err(|refused| Error::invalid(VERB, refused.to_string()))?;
         // What peers may do by it is found out anew.
         let copies = engine.revoke_qp(shared.qpn);

@@ -9,7 +9,7 @@ use rustix_futex_sync::Mutex;
 use super::Qp;
 use crate::driving::Shard;
 use crate::engine::{Engine, QpEntry};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::objects::context::ContextShared;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
@@ -109,7 +109,7 @@ impl Qp {
         });
         engine
             .insert_qp(QpEntry::new(shared.clone()))
-            .map_err(|_| Error::no_memory("ibv_create_qp"))?;
+            .map_err(|_| error::no_memory("ibv_create_qp"))?;
         drop(engine);
         let shard = shard.clone();
         let qp = Qp::attach(shared, shard, &pd, None, Some(xrcd), cookie);

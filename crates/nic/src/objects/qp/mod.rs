@@ -4,7 +4,6 @@
 mod connect;
 mod handle;
 mod post;
-mod transitions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -14,12 +13,9 @@ use rustix_futex_sync::Mutex;
 
 use handle::QpHandle;
 
-pub use post::check_operation;
-pub use transitions::{TransitionError, check_transition};
-
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::engine::{Engine, QpEntry};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
@@ -166,7 +162,7 @@ impl Qp {
         });
         engine
             .insert_qp(QpEntry::new(shared.clone()))
-            .map_err(|_| Error::no_memory(VERB))?;
+            .map_err(|_| error::no_memory(VERB))?;
         usage::created(!matches!(shared.source, ReceiveSource::Own));
         if lint::is_on() {
             lint::created(&shared, asked);

@@ -211,21 +211,9 @@ pub(super) fn gone(verb: &'static str) -> Error {
     )
 }
 
-/// Has the service this operation (IBTA vol. 1, table of operations by service in 10.8)? What only
-/// the device can know, as the state, is not looked at.
-///
-/// # Errors
-/// EINVAL: no queue pair of this type has it.
-pub fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
-    use SendOp::*;
-    let has = match qp_type {
-        QpType::Ud => matches!(op, Datagram { .. }),
-        QpType::Uc => {
-            op.is_local() || matches!(op, Send | SendImm(_) | Write { .. } | WriteImm { .. })
-        }
-        _ => !matches!(op, Datagram { .. }),
-    };
-    if has {
+/// Has the service this operation?
+fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
+    if op.is_of(qp_type) {
         return Ok(());
     }
     Err(Error::invalid(

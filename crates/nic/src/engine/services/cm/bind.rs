@@ -7,14 +7,12 @@ use rnic_host::ports::{BindFlags, PortClaim, Ports};
 use rnic_wire::cm::{PortSpace, ServiceId};
 
 use super::entry::{Entry, State, Waiting};
-use super::event::EventKind;
-use super::params::IdOption;
-use super::path_record::PathRecord;
 use super::slab::Key;
 use super::state::Cm;
 use crate::error::{Error, Result};
 use crate::observe;
 use crate::queues::QpType;
+use rnic_types::cm::{EventKind, IdOption, PathRecord};
 
 /// Requests that may wait at a listener (`net.rdma_ucm.max_backlog`).
 const MOST_BACKLOG: u32 = 1024;

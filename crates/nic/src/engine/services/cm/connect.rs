@@ -7,7 +7,6 @@ use super::attr::ack_timeout;
 use super::entry::Terms;
 use super::entry::{Connection, Entry, Number, Phase, State};
 use super::event_translation::note_request_of;
-use super::params::{ConnParam, Ece};
 use super::slab::Key;
 use super::state::Cm;
 use crate::addressing::address::AhAttr;
@@ -17,6 +16,7 @@ use crate::host::Host;
 use crate::observe;
 use crate::observe::cm::Asked;
 use crate::queues::QpType;
+use rnic_types::cm::{ConnParam, Ece};
 
 /// There are no LIDs on RoCE.
 const NO_LID: u16 = 0xffff;

@@ -8,7 +8,6 @@ use rnic_link::{AddressVector, PathSpec, Port, Received};
 use rnic_wire::Gid;
 
 use super::entry::{Source, Waiting};
-use super::event::EventKind;
 use super::event_translation::{admit, wanted};
 use super::qp1::{Arrived, Taken};
 use super::slab::{Key, Slab};
@@ -17,6 +16,7 @@ use crate::addressing::gid_table::GidEntry;
 use crate::engine::Engine;
 use crate::host::Host;
 use crate::observe;
+use rnic_types::cm::EventKind;
 
 impl Cm {
     pub(crate) fn new(link: &Port, host: Host) -> Cm {

@@ -11,12 +11,11 @@ use rnic_host::ports::PortClaim;
 use rnic_wire::PathMtu;
 
 use super::PortSpace;
-use super::event::{EventKind, EventParam};
-use super::path_record::PathRecord;
 use super::slab::Key;
 use crate::addressing::address::AhAttr;
 use crate::addressing::gid_table::GidEntry;
 use crate::queues::QpType;
+use rnic_types::cm::{EventKind, EventParam, PathRecord};
 
 /// How far an id has come; the states of Linux' cma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

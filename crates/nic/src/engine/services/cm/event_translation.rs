@@ -12,9 +12,7 @@ use super::attr::ack_timeout;
 use super::connect::random_psn;
 use super::entry::Terms;
 use super::entry::{Connection, Entry, Number, Phase, Source, State, Waiting};
-use super::event::{ConnEvent, EventKind, EventParam, UdEvent};
 use super::listeners::Listeners;
-use super::path_record::PathRecord;
 use super::slab::{Key, Slab};
 use super::state::Cm;
 use crate::addressing::gid_table::GidEntry;
@@ -22,6 +20,7 @@ use crate::observe;
 use crate::observe::cm::Asked;
 use crate::queues::QpType;
 use crate::reserve;
+use rnic_types::cm::{ConnEvent, EventKind, EventParam, PathRecord, UdEvent};
 
 /// The address that a request is for.
 pub(crate) fn wanted(incoming: &Incoming) -> IpAddr {

@@ -6,7 +6,6 @@ mod bind;
 mod connect;
 mod drive;
 mod entry;
-mod event;
 mod event_translation;
 mod held;
 mod last_words;
@@ -14,8 +13,6 @@ mod life;
 mod listeners;
 mod multicast;
 pub(crate) mod neighbours;
-mod params;
-mod path_record;
 mod qp1;
 mod queries;
 pub(crate) mod resolve;
@@ -25,28 +22,15 @@ mod state;
 mod waits;
 
 pub(crate) use entry::{Entry, Facts, Marks, Phase, State, TakenEvent, Waiting};
-pub use event::{ConnEvent, EventKind, EventParam, UdEvent};
 pub(crate) use last_words::LAST_WORDS_NS;
-pub use params::{ConnParam, Ece, IdOption};
-pub use path_record::PathRecord;
 pub(crate) use qp1::Taken;
 pub(crate) use queries::Query;
-pub use rnic_wire::cm::PortSpace;
+pub use rnic_types::cm::{
+    ACCEPT_PRIVATE_DATA, ACCEPT_UD_PRIVATE_DATA, CONNECT_PRIVATE_DATA, CONNECT_UD_PRIVATE_DATA,
+    ConnEvent, ConnParam, Ece, EventKind, EventParam, IdOption, PathRecord, PortSpace,
+    REJECT_PRIVATE_DATA, UDP_QKEY, UdEvent,
+};
 pub(crate) use rnic_wire::cm::ServiceId;
 pub use route::Route;
 pub(crate) use slab::Key;
 pub(crate) use state::Cm;
-
-/// Q_Key of queue pairs in the port spaces UDP and IPOIB (`RDMA_UDP_QKEY`).
-pub const UDP_QKEY: u32 = 0x0123_4567;
-/// Most private data of [`Id::connect`](crate::cm::Id::connect) over RC, UC and XRC: what the IP
-/// header leaves of a REQ's 92 bytes.
-pub const CONNECT_PRIVATE_DATA: usize = 56;
-/// The same over UD: what it leaves of a SIDR_REQ's 216 bytes.
-pub const CONNECT_UD_PRIVATE_DATA: usize = 180;
-/// Most private data of [`Id::accept`](crate::cm::Id::accept) over RC, UC and XRC.
-pub const ACCEPT_PRIVATE_DATA: usize = 196;
-/// The same over UD, and of [`Id::reject`](crate::cm::Id::reject) over UD.
-pub const ACCEPT_UD_PRIVATE_DATA: usize = 136;
-/// Most private data of [`Id::reject`](crate::cm::Id::reject).
-pub const REJECT_PRIVATE_DATA: usize = 148;

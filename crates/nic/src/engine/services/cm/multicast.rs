@@ -11,12 +11,12 @@ use rnic_wire::Gid;
 
 use super::UDP_QKEY;
 use super::entry::{State, Waiting};
-use super::event::{EventKind, EventParam, UdEvent};
 use super::slab::Key;
 use super::state::{Cm, Membership};
 use crate::addressing::address::AhAttr;
 use crate::error::{Error, Result};
 use crate::queues::QpType;
+use rnic_types::cm::{EventKind, EventParam, UdEvent};
 
 /// Linux' hop limit of groups.
 const HOP_LIMIT: u8 = 64;

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use super::entry::{State, Waiting};
-use super::event::EventKind;
 use super::queries::KNOCK;
 use super::state::Cm;
 use crate::host::Host;
 use crate::observe;
 use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
+use rnic_types::cm::EventKind;
 
 /// How often to look whether an answer has come.
 const LOOK: u64 = 10_000_000;

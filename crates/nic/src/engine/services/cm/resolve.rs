@@ -6,11 +6,11 @@ use rnic_host::ports::PortClaim;
 use rnic_wire::{Gid, PathMtu};
 
 use super::entry::{Entry, Source};
-use super::path_record::PathRecord;
 use crate::addressing::gid_table::GidEntry;
 use crate::addressing::pkey_table::PkeyTable;
 use crate::error::{Error, Result};
 use crate::host::Host;
+use rnic_types::cm::PathRecord;
 
 /// Linux' hop limit on RoCE v2.
 const HOP_LIMIT: u8 = 64;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use rnic_wire::Gid;
 
 use super::entry::Entry;
-use super::path_record::PathRecord;
 use crate::addressing::pkey_table::PkeyTable;
+use rnic_types::cm::PathRecord;
 
 /// What an id knows of its way (`rdma_ucm`'s query route, address, path and GID in one).
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,7 @@
 //! The state table refuses what IBTA table 91 and Linux refuse, and says why.
 
+use alloc::string::ToString;
+
 use super::*;
 
 const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Broken];

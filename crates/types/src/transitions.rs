@@ -5,7 +5,7 @@
 //! to ERR, and IBV_QP_CUR_STATE only belongs to transitions whose start may have changed behind the
 //! program's back. The table both enforces and explains.
 
-use crate::queues::{QpAttrMask as M, QpState, QpType};
+use crate::{QpAttrMask as M, QpState, QpType};
 
 /// One row: a transition of some service types.
 struct Row {
@@ -130,7 +130,7 @@ const TABLE: &[Row] = &[
 
 /// The attributes that a call means. Those of the other half of an XRC connection are ignored, as
 /// Linux ignores them: programs treat both halves as they treat RC.
-pub(crate) fn meant(qp_type: QpType, given: M) -> M {
+pub fn meant(qp_type: QpType, given: M) -> M {
     given.without(match qp_type {
         XrcSend => all(&[M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]),
         XrcRecv => all(&[M::MAX_QP_RD_ATOMIC, M::RETRY_CNT, M::RNR_RETRY]),
@@ -155,10 +155,10 @@ pub struct TransitionError {
     pub superfluous: M,
 }
 
-impl std::error::Error for TransitionError {}
+impl core::error::Error for TransitionError {}
 
-impl std::fmt::Display for TransitionError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for TransitionError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let TransitionError {
             qp_type, from, to, ..
         } = self;
@@ -206,12 +206,7 @@ pub fn check_transition(
 }
 
 /// The same of attributes that are all meant.
-pub(crate) fn check(
-    qp_type: QpType,
-    from: QpState,
-    to: QpState,
-    given: M,
-) -> Result<(), TransitionError> {
+fn check(qp_type: QpType, from: QpState, to: QpState, given: M) -> Result<(), TransitionError> {
     let given = given.without(M::STATE);
     let mut rows = TABLE.iter();
     let row = rows.find(|r| r.from == from && r.to == to && r.types.contains(&qp_type));
