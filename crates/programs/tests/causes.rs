@@ -51,7 +51,7 @@ const REQUESTS: [Case; 21] = [
     ("receive-unmapped", "status 11", "is not mapped any more"),
 ];
 
-const CONNECTIONS: [Case; 13] = [
+const CONNECTIONS: [Case; 15] = [
     (
         "nobody",
         "RDMA_CM_EVENT_REJECTED",
@@ -85,6 +85,16 @@ const CONNECTIONS: [Case; 13] = [
         "192.0.2.77 is no address of this host",
     ),
     ("no-route", "errno 101", "no way to 192.0.2.77"),
+    (
+        "name",
+        "Name or service not known",
+        "says \"Name or service not known\" of node \"localhost\"",
+    ),
+    (
+        "service",
+        "Servname not supported for ai_socktype",
+        "service \"no-such-service\"",
+    ),
 ];
 
 fn run(place: &Place, host_path: &str, program: &Path, args: &[&str]) -> Finished {

@@ -163,7 +163,10 @@ const CASES: [Case; 21] = [
         name: "other-qp",
         says: &["status 12", "and not with this one: its dest_qp_num"],
         alone: &SILENT,
-        there: &[],
+        there: &[
+            "answered no request of misfit (pid ",
+            "and its answers go there",
+        ],
     },
     Case {
         name: "type",
@@ -241,7 +244,7 @@ fn run(place: &Place, host_path: &str, words: &[&str]) -> Process {
 }
 
 /// The two sides, each in a run and a place of its own: what they said.
-fn in_two(
+pub fn in_two(
     program: &Path,
     case: &str,
     host_path: &str,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rnic_link::{CmaWindow, GrantName, Request};
+use rnic_link::{Address, CmaWindow, GrantName, Request};
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Device, Evidence, Fifo, IoVecs,
     LocalFault, Misplaced, OneSided, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
@@ -30,6 +30,8 @@ pub(crate) struct DeviceView<'a> {
     pub(super) latencies: &'a mut Latencies,
     /// Where the payload of the packet in hand is, if it did not come with the headers.
     pub(super) packet: Option<&'a dyn PacketMemory>,
+    /// Whence the packet in hand came.
+    pub(super) from: Option<&'a Address>,
     /// XRC: what another process does for the queue pair.
     pub(super) remote_srq: &'a mut Option<Box<RemoteSrq>>,
     /// Closed once there is such a process.
@@ -443,6 +445,6 @@ impl Device for DeviceView<'_> {
     }
 
     fn evidence(&mut self, evidence: &Evidence) {
-        observe::evidence(self.shared.qpn, evidence);
+        observe::evidence(self.shared.qpn, evidence, self.from.copied());
     }
 }

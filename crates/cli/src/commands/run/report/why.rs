@@ -196,7 +196,9 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
     if let Some(wait) = waits.first() {
         return Some(waits::ended(report, program, status, wait));
     }
-    if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
+    // A call may be refused before any device is opened.
+    let opened = report.processes.iter().any(|p| p.opened);
+    if status.success() || stopped || !(opened || report.verbs.iter().any(|verb| !verb.survived)) {
         return None;
     }
     let mut story = Story {
