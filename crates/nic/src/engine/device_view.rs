@@ -50,6 +50,13 @@ impl DeviceView<'_> {
         self.remote_srq.get_or_insert_default()
     }
 
+    /// No region has the key, and one has it in the other byte order.
+    #[cold]
+    fn is_swapped(&self, key: u32) -> bool {
+        let has = |key| self.memory.facts(key).is_some();
+        !has(key) && has(key.swap_bytes())
+    }
+
     /// Notes what was wrong with a scatter/gather entry.
     #[cold]
     fn local(
@@ -64,6 +71,7 @@ impl DeviceView<'_> {
             addr,
             length,
             pd: pd.0,
+            swapped: self.is_swapped(key),
         };
         observe::local_fault(
             self.shared.qpn,
@@ -89,6 +97,7 @@ impl DeviceView<'_> {
             addr,
             length,
             pd: pd.0,
+            swapped: self.is_swapped(key),
         };
         observe::remote_fault(
             self.shared.qpn,

@@ -22,6 +22,8 @@ pub(crate) struct Access {
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) pd: u32,
+    /// The key is that of a region in the other byte order.
+    pub(crate) swapped: bool,
 }
 
 /// Memory that a local work request may not use.
@@ -435,6 +437,9 @@ fn write_access(line: &mut Line, access: &Access) {
     line.number("key", u64::from(access.key))
         .number("addr", access.addr)
         .number("length", access.length);
+    if access.swapped {
+        line.flag("swapped", true);
+    }
 }
 
 fn write_region(line: &mut Line, access: &Access, region: Option<RegionFacts>) {

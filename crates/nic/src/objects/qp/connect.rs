@@ -77,6 +77,19 @@ impl Qp {
     }
 }
 
+/// A QPN that the program was told in the other byte order.
+fn other_order(of: M, value: u64, high: u64) -> String {
+    let swapped = u32::try_from(value).map(u32::swap_bytes);
+    match swapped {
+        Ok(swapped) if of == M::DEST_QPN && u64::from(swapped) <= high => {
+            format!(
+                "; in the other byte order it is {swapped:#x}: use htonl and ntohl on both sides"
+            )
+        }
+        _ => String::new(),
+    }
+}
+
 /// Values that are wrong whatever the state.
 fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
     let ranges = [
@@ -117,7 +130,10 @@ fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
         if mask.contains(bit) && !(low..=high).contains(&value) {
             return Err(Error::invalid(
                 VERB,
-                format!("{name} is {value}, possible are {low} to {high}"),
+                format!(
+                    "{name} is {value}, possible are {low} to {high}{}",
+                    other_order(bit, value, high)
+                ),
             ));
         }
     }

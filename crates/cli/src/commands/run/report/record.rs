@@ -90,6 +90,9 @@ pub struct Memory {
     pub right: Option<String>,
     /// Of memory that could not be accessed: what it lacked.
     pub lack: Option<String>,
+    /// The key is that of a region in the other byte order.
+    #[serde(default)]
+    pub swapped: bool,
     pub region: Option<Region>,
     pub deregistered: Option<Grave>,
 }
