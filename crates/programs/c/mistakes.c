@@ -32,7 +32,7 @@
  *   bad-gid           an sgid_index that the table does not have
  *   other-family      sgid_index is of an IPv4 address, and dgid an IPv6 one
  *   not-global        ah_attr.is_global is 0
- *   big-mtu           a path_mtu above that of the port
+ *   big-mtu           a path_mtu of 7, which no enum ibv_mtu is
  *   cq-in-use         ibv_destroy_cq before its queue pairs are destroyed
  *   pd-in-use         ibv_dealloc_pd before its regions are deregistered
  *   write-const       ibv_reg_mr with IBV_ACCESS_REMOTE_WRITE and without IBV_ACCESS_LOCAL_WRITE

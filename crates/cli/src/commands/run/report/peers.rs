@@ -200,27 +200,41 @@ impl Report {
         let (process, is_from_here) = match record {
             Record::Dropped(dropped) => (
                 dropped.process,
-                leads(&dropped.ends) || self.has(dropped.src_pid, dropped.src_program.as_deref()),
+                leads(&dropped.ends)
+                    || self.has(
+                        dropped.src_qpn,
+                        dropped.src_pid,
+                        dropped.src_program.as_deref(),
+                    ),
             ),
             Record::Partition(partition) => (partition.process, leads(&partition.ends)),
             Record::Unheard(unheard) => (
                 unheard.process,
                 unanswered.any(|own| unheard.is_of(&own.ends))
-                    || self.has(unheard.src_pid, unheard.src_program.as_deref()),
+                    || self.has(
+                        unheard.src_qpn,
+                        unheard.src_pid,
+                        unheard.src_program.as_deref(),
+                    ),
             ),
             _ => return None,
         };
         is_from_here.then_some(process)
     }
 
-    /// That is a process of this run. Numbers come again, so that its name has to fit; a kernel keeps
-    /// its beginning.
-    fn has(&self, pid: Option<u32>, name: Option<&str>) -> bool {
-        let (Some(pid), Some(name)) = (pid, name) else {
+    /// That queue pair of UD is one of this run's. Numbers of processes come again, and so that of the
+    /// queue pair and the name have to fit; a kernel keeps a name's beginning.
+    fn has(&self, qpn: Option<u32>, pid: Option<u32>, name: Option<&str>) -> bool {
+        let (Some(qpn), Some(pid), Some(name)) = (qpn, pid, name) else {
             return false;
         };
         let is_it = |own: &Process| own.pid == pid && own.program.starts_with(name);
-        !name.is_empty() && self.processes.iter().any(is_it)
+        let process = self.processes.iter().find(|own| is_it(own));
+        let has = |process: &Process| {
+            let mut lives = self.connected.iter();
+            lives.any(|own| (own.process, own.ends.qpn) == (process.id, qpn))
+        };
+        !name.is_empty() && process.is_some_and(has)
     }
 
     /// How a queue pair of this run was connected when requests came for it whose answers went

@@ -257,7 +257,8 @@ pub struct Unheard {
     pub request: bool,
     /// Of the queue pair.
     pub state: Option<String>,
-    /// UD: the process of the host that sent it.
+    /// UD: who sent it, and the process of the host that has that.
+    pub src_qpn: Option<u32>,
     pub src_pid: Option<u32>,
     pub src_program: Option<String>,
 }
