@@ -4,11 +4,8 @@
 use rnic_programs::each::each;
 use rnic_programs::situations::{self, Column, causes};
 use rnic_programs::{Trial, User, compile};
-use std::time::Duration;
 
 use crate::misfit::in_two;
-
-const TIME: Duration = Duration::from_secs(60);
 
 /// A case, and what both terminals say of it.
 const CASES: [(&str, &str); 12] = [

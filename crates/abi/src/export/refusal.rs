@@ -85,7 +85,7 @@ impl Refusal {
     }
 
     /// The same reason, by another number.
-    pub fn as_errno(mut self, errno: c_int) -> Refusal {
+    pub fn with_errno(mut self, errno: c_int) -> Refusal {
         self.errno = errno;
         self
     }

@@ -70,7 +70,7 @@ unsafe fn failed(code: c_int, node: *const c_char, service: *const c_char) -> Re
         _ => libc::EINVAL,
     };
     // SAFETY: by contract.
-    unsafe { addrinfo::refused(code, node, service) }.as_errno(errno)
+    unsafe { addrinfo::refused(code, node, service) }.with_errno(errno)
 }
 
 unsafe extern "C" fn resolve_addrinfo(
