@@ -28,6 +28,10 @@
  *   idle            rdma_get_cm_event, while the only id was asked for nothing
  *   no-id           rdma_get_cm_event of a channel without ids
  *   async           ibv_get_async_event, and nothing happens
+ * rsockets:
+ *   sock-accept     raccept, and nobody asks
+ *   sock-poll       rpoll of a socket that listens, and nobody asks
+ *   sock-receive    rrecv of a socket whose peer does not send
  * Descriptors that a thread sleeps on outside our calls:
  *   fd-poll         poll of a channel whose queue was never armed
  *   fd-epoll        epoll_wait for a channel whose queue is armed, and nothing was posted
@@ -46,6 +50,7 @@
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rsocket.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -332,6 +337,39 @@ static void descriptors(void)
     }
 }
 
+static struct sockaddr_in at_port(void)
+{
+    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+static void *connect_to_it(void *unused)
+{
+    struct sockaddr_in at = at_port();
+    if (rconnect(rsocket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&at, sizeof at))
+        die("rconnect");
+    return unused;
+}
+
+static void sockets(void)
+{
+    struct sockaddr_in at = at_port();
+    int listener = rsocket(AF_INET, SOCK_STREAM, 0);
+    if (listener < 0 || rbind(listener, (struct sockaddr *)&at, sizeof at) || rlisten(listener, 4))
+        die("rlisten");
+    if (is("sock-poll")) {
+        struct pollfd fd = {.fd = listener, .events = POLLIN};
+        rpoll(&fd, 1, -1);
+        return;
+    }
+    pthread_t peer;
+    if (is("sock-receive") && pthread_create(&peer, NULL, connect_to_it, NULL))
+        die("pthread_create");
+    char byte;
+    int accepted = raccept(listener, NULL, NULL);
+    if (accepted < 0 || rrecv(accepted, &byte, 1, 0) < 0)
+        die("rrecv");
+}
+
 static void *wait_for_ever(void *unused)
 {
     struct ibv_async_event event;
@@ -341,6 +379,8 @@ static void *wait_for_ever(void *unused)
         polls();
     else if (starts("fd-"))
         descriptors();
+    else if (starts("sock-"))
+        sockets();
     else if (is("async")) {
         set_up();
         say("waits");

@@ -15,11 +15,14 @@
  *   taken         two ids listen on one port
  *   foreign       an id is bound to an address of another host
  *   no-route      the address of the peer has no route
+ *   name          rdma_getaddrinfo of a name, which RAI_NUMERICHOST does not allow
+ *   service       rdma_getaddrinfo of a service that /etc/services does not have
  *
  * Prints the event that the client gets, or "errno N" for the call that was refused. Ends with 3.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +39,16 @@ static int is(const char *other)
 static void failed(void)
 {
     printf("errno %d\n", errno);
+    fflush(stdout);
+    exit(3);
+}
+
+/* The first call of many programs: no device is open yet. */
+static void look_up(const char *node, const char *service, int flags)
+{
+    struct rdma_addrinfo hints = {.ai_flags = flags, .ai_port_space = RDMA_PS_TCP}, *found;
+    int code = rdma_getaddrinfo(node, service, &hints, &found);
+    printf("%s\n", gai_strerror(code));
     fflush(stdout);
     exit(3);
 }
@@ -87,6 +100,10 @@ int main(int argc, char **argv)
     int port = atoi(argv[2]);
     static char data[200] = {1};
     struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 3, .rnr_retry_count = 3};
+    if (is("name"))
+        look_up("localhost", argv[2], RAI_NUMERICHOST);
+    if (is("service"))
+        look_up("127.0.0.1", "no-such-service", 0);
     channel = rdma_create_event_channel();
     struct rdma_cm_id *server = id(), *client = id();
     if (is("foreign") && rdma_bind_addr(server, address("192.0.2.77", port)))

@@ -51,7 +51,108 @@ const REQUESTS: [Case; 21] = [
     ("receive-unmapped", "status 11", "is not mapped any more"),
 ];
 
-const CONNECTIONS: [Case; 13] = [
+/// What learners get wrong.
+const MISTAKES: [Case; 37] = [
+    (
+        "no-receive",
+        "status 13",
+        "the peer posts its receives too late",
+    ),
+    (
+        "imm-no-receive",
+        "status 13",
+        "(RDMA WRITE with immediate) completed",
+    ),
+    (
+        "imm-too-long",
+        "status 9",
+        "(SEND with immediate) completed",
+    ),
+    (
+        "swapped-rkey",
+        "status 10",
+        "is that of a region in the other byte order",
+    ),
+    (
+        "swapped-qpn",
+        "errno 22",
+        "; in the other byte order it is 0x",
+    ),
+    ("swapped-address", "status 10", "which lies in it"),
+    (
+        "local-variable",
+        "status 10",
+        "lies outside the region of rkey",
+    ),
+    ("unaligned", "status 9", "must be a multiple of 8"),
+    ("no-atomics", "status 10", "lacks IBV_ACCESS_REMOTE_ATOMIC"),
+    ("no-reads", "status 10", "lacks IBV_ACCESS_REMOTE_READ"),
+    ("qp-no-atomics", "status 9", "do not allow fetch-and-add"),
+    (
+        "many-reads",
+        "status 9",
+        "max_dest_rd_atomic of the responder is 0",
+    ),
+    (
+        "other-pd",
+        "status 4",
+        "belongs to another protection domain",
+    ),
+    (
+        "other-pd-peer",
+        "status 10",
+        "belongs to another protection domain",
+    ),
+    ("deregistered", "status 4", "was deregistered"),
+    ("bad-lkey", "status 4", "no region of that process has lkey"),
+    ("outside", "status 4", "ends 16 bytes past the region"),
+    (
+        "read-into-const",
+        "status 4",
+        "lacks IBV_ACCESS_LOCAL_WRITE",
+    ),
+    (
+        "receive-const",
+        "status 11",
+        "register the receive's region",
+    ),
+    (
+        "inline-long",
+        "errno 12",
+        "more inline data than the 16 bytes",
+    ),
+    ("many-sges", "errno 12", "num_sge is 100"),
+    ("queue-full", "errno 12", "send queue full"),
+    ("receive-full", "errno 12", "receive queue full"),
+    ("no-rts", "errno 22", "is in RTR, sending needs RTS"),
+    (
+        "receive-early",
+        "errno 22",
+        "is in RESET, receiving needs INIT",
+    ),
+    ("no-rtr", "errno 22", "cannot go from INIT to RTS"),
+    ("bad-port", "errno 22", "port_num is 2"),
+    ("bad-gid", "errno 22", "sgid_index 77"),
+    (
+        "other-family",
+        "errno 22",
+        "choose on both sides a GID of the same kind",
+    ),
+    ("not-global", "errno 22", "is_global is 0"),
+    ("big-mtu", "errno 22", "path_mtu is 7"),
+    ("cq-in-use", "errno 16", "that complete to it are left"),
+    ("pd-in-use", "errno 16", "other objects of it are left"),
+    ("write-const", "errno 22", "need LOCAL_WRITE as well"),
+    ("unmapped-memory", "errno 14", "is not all mapped"),
+    (
+        "read-only-memory",
+        "errno 14",
+        "is mapped read-only in part",
+    ),
+    ("large-cq", "errno 22", "entries asked for"),
+];
+
+const CONNECTIONS: [Case; 15] = [
     (
         "nobody",
         "RDMA_CM_EVENT_REJECTED",
@@ -85,6 +186,16 @@ const CONNECTIONS: [Case; 13] = [
         "192.0.2.77 is no address of this host",
     ),
     ("no-route", "errno 101", "no way to 192.0.2.77"),
+    (
+        "name",
+        "Name or service not known",
+        "says \"Name or service not known\" of node \"localhost\"",
+    ),
+    (
+        "service",
+        "Servname not supported for ai_socktype",
+        "service \"no-such-service\"",
+    ),
 ];
 
 fn run(place: &Place, host_path: &str, program: &Path, args: &[&str]) -> Finished {
@@ -115,22 +226,18 @@ fn check(case: &Case, finished: &Finished) {
     }
 }
 
-/// Promise: rnic names the cause where a status has several, whichever way the packets went.
-#[test]
-fn requests_by_their_one_cause() {
-    let trial = Trial::start_beside_others("requests_by_their_one_cause");
-    let Some(program) = compile::c_program(&trial, "causes") else {
-        return;
-    };
-    let Some(place) = trial.loopback(User::Current) else {
-        return;
-    };
-    let gid = place.gid("127.0.0.1").index.to_string();
+/// The cases of a program for one GID, whichever way the packets went.
+fn each_by_its_cause(
+    section: &'static str,
+    name: &'static str,
+    cases: &[Case],
+    (place, program, gid): (&Place, &Path, &str),
+) {
     for host_path in ["on", "off"] {
-        let column = |name| Column::new("causes", name, "causes");
+        let column = |column| Column::new(section, column, name);
         let (nic, here) = (column(situations::NIC), column(situations::ONE_TERMINAL));
-        for case in &REQUESTS {
-            let finished = run(&place, host_path, &program, &[&gid, case.0]);
+        for case in cases {
+            let finished = run(place, host_path, program, &[gid, case.0]);
             check(case, &finished);
             let seen: Vec<String> = finished
                 .stdout
@@ -146,6 +253,34 @@ fn requests_by_their_one_cause() {
         nic.check();
         here.check();
     }
+}
+
+/// Promise: what learners of RDMA get wrong is told by its one cause, byte orders included.
+#[test]
+fn mistakes_by_their_one_cause() {
+    let trial = Trial::start_beside_others("mistakes_by_their_one_cause");
+    let Some(program) = compile::c_program(&trial, "mistakes") else {
+        return;
+    };
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let gid = place.gid("127.0.0.1").index.to_string();
+    each_by_its_cause("mistakes", "mistakes", &MISTAKES, (&place, &program, &gid));
+}
+
+/// Promise: rnic names the cause where a status has several, whichever way the packets went.
+#[test]
+fn requests_by_their_one_cause() {
+    let trial = Trial::start_beside_others("requests_by_their_one_cause");
+    let Some(program) = compile::c_program(&trial, "causes") else {
+        return;
+    };
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let gid = place.gid("127.0.0.1").index.to_string();
+    each_by_its_cause("causes", "causes", &REQUESTS, (&place, &program, &gid));
     // Of two services only that is said of their settings.
     let mut command = place.command(place.rnic());
     command.args(["run", "--lint", "--"]).arg(&program);

@@ -22,7 +22,7 @@ const fn case(name: &'static str, cause: bool, says: &'static [&'static str]) ->
 
 const UNARMED: &str = "none of the channel's completion queues is armed";
 
-const CASES: [Case; 30] = [
+const CASES: [Case; 33] = [
     case(
         "ack-cq",
         true,
@@ -241,6 +241,30 @@ const CASES: [Case; 30] = [
             "of CQ 2, the event channel of the connection manager and others, which are not the NIC's",
             "and nobody asked for a connection meanwhile",
             "CQ 2 is armed",
+        ],
+    ),
+    case(
+        "sock-accept",
+        false,
+        &[
+            ": raccept ",
+            "(RDMA_PS_TCP port 7501), and nobody asked for a connection meanwhile",
+        ],
+    ),
+    case(
+        "sock-poll",
+        false,
+        &[
+            ": rpoll ",
+            "(RDMA_PS_TCP port 7502), and nobody asked for a connection meanwhile",
+        ],
+    ),
+    case(
+        "sock-receive",
+        false,
+        &[
+            ": rrecv ",
+            "no send is under way; 384 receives posted, no message has come",
         ],
     ),
 ];

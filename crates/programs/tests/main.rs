@@ -7,6 +7,7 @@ mod causes;
 mod ceph;
 mod cm_load;
 mod course;
+mod datagrams;
 mod devices;
 mod errors;
 mod examples;

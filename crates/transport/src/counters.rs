@@ -157,8 +157,14 @@ pub struct Counters {
 
 impl Counters {
     /// UC and UD: counts a message that is dropped, and tells of the first one of its cause.
+    /// `src_qpn`: as [`Evidence::MessageDropped`] has it.
     #[cold]
-    pub(crate) fn drop_message<H: Device>(&mut self, why: Dropped, device: &mut H) {
+    pub(crate) fn drop_message<H: Device>(
+        &mut self,
+        why: Dropped,
+        src_qpn: Option<u32>,
+        device: &mut H,
+    ) {
         let of_cause = match why {
             Dropped::WrongQkey { .. } => &mut self.qkey_violations,
             Dropped::NoReceive => &mut self.no_receive_drops,
@@ -170,7 +176,7 @@ impl Counters {
         };
         *of_cause += 1;
         if *of_cause == 1 {
-            device.evidence(&Evidence::MessageDropped(why));
+            device.evidence(&Evidence::MessageDropped { why, src_qpn });
         }
         // It never belonged to this queue pair.
         if !matches!(why, Dropped::WrongQkey { .. }) {

@@ -37,7 +37,12 @@ pub enum Evidence {
         length: u64,
     },
     /// A message was dropped without a word to the peer, as UC and UD do. Said once of each cause.
-    MessageDropped(Dropped),
+    MessageDropped {
+        /// The cause.
+        why: Dropped,
+        /// UD: the queue pair that sent it (DETH). A packet of UC does not say.
+        src_qpn: Option<u32>,
+    },
     /// As responder: the first request that came has another PSN than the first one expected. Either
     /// the start PSNs of the two sides differ, or what came before it was lost. Said once.
     OtherStartPsn {
@@ -57,8 +62,6 @@ pub enum Dropped {
         came: u32,
         /// The queue pair's.
         own: u32,
-        /// Who sent it.
-        src_qpn: u32,
     },
     /// No receive was posted.
     NoReceive,

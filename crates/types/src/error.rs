@@ -34,7 +34,7 @@ impl Error {
         Error::new(verb, EINVAL, reason)
     }
 
-    /// The errno of the C verb.
+    /// The errno of the C verb; of `rdma_getaddrinfo`, the code of getaddrinfo(3), which is negative.
     pub fn errno(&self) -> i32 {
         self.errno
     }
@@ -52,6 +52,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A code of getaddrinfo(3) is none of the system's errors.
+        if self.errno < 0 {
+            return write!(f, "{}: {} ({})", self.verb, self.reason, self.errno);
+        }
         let os = std::io::Error::from_raw_os_error(self.errno);
         write!(f, "{}: {} ({os})", self.verb, self.reason)
     }

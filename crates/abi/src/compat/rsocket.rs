@@ -23,6 +23,52 @@ use libc::{
 use crate::export::seam::set_errno;
 use crate::export::symbols::export;
 
+/// Those that may sleep until a peer does something: `rnic run` tells of them if they do for ever.
+const SLEEP: [&str; 13] = [
+    "raccept",
+    "rconnect",
+    "rclose",
+    "rrecv",
+    "rrecvfrom",
+    "rrecvmsg",
+    "rsend",
+    "rsendto",
+    "rsendmsg",
+    "rread",
+    "rreadv",
+    "rwrite",
+    "rwritev",
+];
+/// Likewise; 0 says that nothing was there in time.
+const POLL: [&str; 3] = ["rpoll", "rselect", "repoll_wait"];
+
+/// The name is one of these.
+const fn is_among(name: &str, names: &[&str]) -> bool {
+    let mut at = 0;
+    while at < names.len() {
+        let (a, b) = (name.as_bytes(), names[at].as_bytes());
+        let mut same = 0;
+        while same < a.len() && same < b.len() && a[same] == b[same] {
+            same += 1;
+        }
+        if same == a.len() && same == b.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// How a call ended that gave this. `polls`: 0 says that nothing was there.
+fn over(result: i64, polls: bool) -> rnic_nic::Over {
+    match result {
+        // SAFETY: errno is the thread's own.
+        ..0 => rnic_nic::Over::by_errno(unsafe { *libc::__errno_location() }),
+        0 if polls => rnic_nic::Over::Idle,
+        _ => rnic_nic::Over::Done,
+    }
+}
+
 /// Declares the functions of the table and a forwarder for each, which returns `-1` and ENOSYS
 /// where there is none.
 macro_rules! forward {
@@ -46,8 +92,18 @@ macro_rules! forward {
 
         $(unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             match stock::functions().and_then(|functions| functions.$name) {
-                // SAFETY: the program's arguments, as they came.
-                Some(function) => unsafe { function($($arg),*) },
+                Some(function) => {
+                    // SAFETY: the program's arguments, as they came.
+                    let run = || unsafe { function($($arg),*) };
+                    const POLLS: bool = is_among(stringify!($name), &POLL);
+                    const SLEEPS: bool = POLLS || is_among(stringify!($name), &SLEEP);
+                    match SLEEPS {
+                        true => rnic_nic::wait_in_sockets(stringify!($name), run, |result| {
+                            over(i64::try_from(*result).unwrap_or(-1), POLLS)
+                        }),
+                        false => run(),
+                    }
+                }
                 None => {
                     set_errno(libc::ENOSYS);
                     -1

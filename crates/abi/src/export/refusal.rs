@@ -84,6 +84,12 @@ impl Refusal {
         self
     }
 
+    /// The same reason, by another number.
+    pub fn with_errno(mut self, errno: c_int) -> Refusal {
+        self.errno = errno;
+        self
+    }
+
     /// Most likely the program goes on after another failure, see [`Kind::Consequence`].
     pub fn consequence(mut self) -> Refusal {
         self.kind = Kind::Consequence;
@@ -96,7 +102,7 @@ impl Refusal {
         self
     }
 
-    /// The number for C.
+    /// The number for C; a negative one is a code of getaddrinfo(3).
     pub const fn errno(&self) -> c_int {
         self.errno
     }

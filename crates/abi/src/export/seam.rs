@@ -196,6 +196,27 @@ impl Verb {
         })
     }
 
+    /// Like [`Verb::does`], of a verb that may return a code of getaddrinfo(3) as it is, which the
+    /// inner refusal has.
+    pub fn looks_up(
+        self,
+        body: impl FnOnce() -> Result<std::result::Result<(), Refusal>>,
+    ) -> c_int {
+        self.number(|| {
+            reserve::begin(self.0)?;
+            match body()? {
+                Ok(()) => {
+                    refusal::went_on();
+                    Ok(0)
+                }
+                Err(refusal) => {
+                    refusal.report(self.0);
+                    Ok(refusal.errno())
+                }
+            }
+        })
+    }
+
     /// Verbs that return a number, or -1 and errno.
     pub fn number(self, body: impl FnOnce() -> Result<c_int>) -> c_int {
         as_number(self.run(body))

@@ -14,7 +14,7 @@ use std::ptr::{null, null_mut};
 use super::address::{AF_IB, from_c, to_c};
 use crate::c::cm::*;
 use crate::c::*;
-use crate::export::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, NULL, Result, Verb};
+use crate::export::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, NULL, Refusal, Result, Verb};
 use crate::export::symbols::export;
 
 /// A C constant, as structures that have an `int` for it hold it.
@@ -62,7 +62,7 @@ unsafe extern "C" fn getaddrinfo(
     hints: *const rdma_addrinfo,
     result: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    Verb("rdma_getaddrinfo").does(|| {
+    Verb("rdma_getaddrinfo").looks_up(|| {
         if result.is_null() {
             return Err(NULL);
         }
@@ -73,12 +73,37 @@ unsafe extern "C" fn getaddrinfo(
             Ok(answer) => {
                 // SAFETY: the caller's variable.
                 unsafe { *result = answer.take() };
-                Ok(0)
+                Ok(Ok(()))
             }
             // Returned as it is, for gai_strerror(3).
-            Err(code) => Ok(code),
+            // SAFETY: NULL or the caller's strings.
+            Err(code) => Ok(Err(unsafe { refused(code, node, service) })),
         }
     })
+}
+
+/// A code of getaddrinfo(3), in its words, and of what.
+///
+/// # Safety
+/// Strings are NULL or C strings.
+pub unsafe fn refused(code: c_int, node: *const c_char, service: *const c_char) -> Refusal {
+    let system = std::io::Error::last_os_error();
+    let text = |of: *const c_char| match of.is_null() {
+        true => "NULL".to_owned(),
+        // SAFETY: by contract.
+        false => format!("{:?}", unsafe { CStr::from_ptr(of) }.to_string_lossy()),
+    };
+    // SAFETY: gives a text that is never freed, for any number.
+    let says = unsafe { CStr::from_ptr(libc::gai_strerror(code)) }.to_string_lossy();
+    let says = match code {
+        libc::EAI_SYSTEM => format!("{says}: {system}"),
+        _ => says.into_owned(),
+    };
+    Refusal::new(code).because(format!(
+        "getaddrinfo(3) says {says:?} of node {}, service {}",
+        text(node),
+        text(service)
+    ))
 }
 
 /// The answer, or getaddrinfo(3)'s own error code.

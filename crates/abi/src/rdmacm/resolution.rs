@@ -43,7 +43,8 @@ unsafe fn resolve(
     drop(state);
     // SAFETY: by contract.
     let outcome = unsafe { addrinfo::resolve(node, service, hints) }
-        .and_then(|answer| answer.map_err(failed))
+        // SAFETY: by contract.
+        .and_then(|answer| answer.map_err(|code| unsafe { failed(code, node, service) }))
         .and_then(|answer| {
             id.state().resolution = Resolution::Found(answer);
             Ok(id.nic().raise(EventKind::AddrInfoResolved, 0, 0)?)
@@ -55,7 +56,10 @@ unsafe fn resolve(
 }
 
 /// The errno for an error of getaddrinfo(3).
-fn failed(code: c_int) -> Refusal {
+///
+/// # Safety
+/// Strings are NULL or C strings.
+unsafe fn failed(code: c_int, node: *const c_char, service: *const c_char) -> Refusal {
     let errno = match code {
         libc::EAI_SYSTEM => std::io::Error::last_os_error()
             .raw_os_error()
@@ -65,9 +69,8 @@ fn failed(code: c_int) -> Refusal {
         libc::EAI_NONAME => libc::ENOENT,
         _ => libc::EINVAL,
     };
-    // SAFETY: gives a text that is never freed, for any number.
-    let words = unsafe { std::ffi::CStr::from_ptr(libc::gai_strerror(code)) };
-    Refusal::new(errno).because(format!("getaddrinfo(3) says {:?}", words.to_string_lossy()))
+    // SAFETY: by contract.
+    unsafe { addrinfo::refused(code, node, service) }.with_errno(errno)
 }
 
 unsafe extern "C" fn resolve_addrinfo(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rnic_link::{CmaWindow, GrantName, Request};
+use rnic_link::{Address, CmaWindow, GrantName, Request};
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Device, Evidence, Fifo, IoVecs,
     LocalFault, Misplaced, OneSided, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
@@ -30,6 +30,8 @@ pub(crate) struct DeviceView<'a> {
     pub(super) latencies: &'a mut Latencies,
     /// Where the payload of the packet in hand is, if it did not come with the headers.
     pub(super) packet: Option<&'a dyn PacketMemory>,
+    /// Whence the packet in hand came.
+    pub(super) from: Option<&'a Address>,
     /// XRC: what another process does for the queue pair.
     pub(super) remote_srq: &'a mut Option<Box<RemoteSrq>>,
     /// Closed once there is such a process.
@@ -48,6 +50,13 @@ impl DeviceView<'_> {
         self.remote_srq.get_or_insert_default()
     }
 
+    /// No region has the key, and one has it in the other byte order.
+    #[cold]
+    fn is_swapped(&self, key: u32) -> bool {
+        let has = |key| self.memory.facts(key).is_some();
+        !has(key) && has(key.swap_bytes())
+    }
+
     /// Notes what was wrong with a scatter/gather entry.
     #[cold]
     fn local(
@@ -62,6 +71,7 @@ impl DeviceView<'_> {
             addr,
             length,
             pd: pd.0,
+            swapped: self.is_swapped(key),
         };
         observe::local_fault(
             self.shared.qpn,
@@ -87,6 +97,7 @@ impl DeviceView<'_> {
             addr,
             length,
             pd: pd.0,
+            swapped: self.is_swapped(key),
         };
         observe::remote_fault(
             self.shared.qpn,
@@ -443,6 +454,6 @@ impl Device for DeviceView<'_> {
     }
 
     fn evidence(&mut self, evidence: &Evidence) {
-        observe::evidence(self.shared.qpn, evidence);
+        observe::evidence(self.shared.qpn, evidence, self.from.copied());
     }
 }

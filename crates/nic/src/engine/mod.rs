@@ -574,6 +574,7 @@ pub(crate) fn lend<'a>(
         signals,
         latencies,
         packet: None,
+        from: None,
         remote_srq,
         fast,
         cma: cma.as_deref(),

@@ -205,8 +205,10 @@ fn deliver(
     if service != crate::queues::service(own) && service != Service::Cnp {
         unheard(qpn, received, Unheard::OtherService(own));
     }
-    if entry.shared.state() == QpState::Err {
-        unheard(qpn, received, Unheard::NotReady(QpState::Err));
+    // One of UD has no peer that would tell.
+    let state = entry.shared.state();
+    if matches!(state, QpState::Err | QpState::Reset | QpState::Init) {
+        unheard(qpn, received, Unheard::NotReady(state));
     }
     if let Some(round) = round
         && receive_hold.must_wait(round, entry, &packet)
@@ -220,6 +222,7 @@ fn deliver(
     }
     let proof = KeyProof::begin(entry, received.ring, &packet);
     let (transport, mut device) = lend(entry, memory, srqs);
+    device.from = Some(&received.src);
     device.packet = detached.as_ref().map(|packet| packet as &dyn PacketMemory);
     transport.handle_packet(now, &packet, || received.network_header(), &mut device);
     if let Some(proof) = proof {
@@ -250,7 +253,12 @@ fn deliver(
 #[cold]
 fn unheard(qpn: u32, received: &Received<'_>, why: Unheard) {
     let opcode = received.bytes.first().copied().map(Opcode);
-    observe::unheard(qpn, opcode, (received.src, received.dst), why);
+    // Datagrams alone name their sender.
+    let deth = Packet::parse(received.bytes)
+        .ok()
+        .and_then(|packet| packet.ext.deth);
+    let src_qpn = deth.map(|deth| deth.src_qp);
+    observe::unheard(qpn, opcode, (received.src, received.dst), src_qpn, why);
 }
 
 /// Another user of this host has sent it: anybody there may send from the peer's address, but not

@@ -25,7 +25,10 @@ impl Engine {
         }
         // The connection manager is the first engine's.
         if self.index == 0 {
-            let channels = long.cm_channels();
+            let channels = match long.is_of_sockets() {
+                true => self.cm.channel_fds(),
+                false => long.cm_channels(),
+            };
             for entry in channels.iter().flat_map(|fd| self.cm.ids_on(*fd)) {
                 facts.add_id(|| id(entry));
             }

@@ -4,6 +4,7 @@
 use rnic_link::Address;
 use rnic_wire::{Opcode, Operation};
 
+use super::failure::name_sender;
 use super::{Connection, Kind, State, lint, state, write};
 use crate::queues::{QpAttr, QpShared, QpState, QpType};
 
@@ -23,6 +24,8 @@ pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(Address, 
     }
     if let Some((local, remote)) = ends {
         state.connected(shared, attr, (local, remote));
+    } else if shared.qp_type == QpType::Ud && matches!(now, QpState::Rtr | QpState::Rts) {
+        state.readied(shared);
     }
     if lint::is_on() {
         lint::reached(&mut state, shared, attr, ends);
@@ -52,9 +55,21 @@ impl State {
         }
     }
 
+    /// A queue pair of UD, which has no peer, takes datagrams from now on.
+    fn readied(&mut self, shared: &QpShared) {
+        let qpn = shared.qpn;
+        if self.datagrams.insert(qpn) && self.spend(Kind::Life) {
+            let mut line = self.record("connected");
+            self.name_qp(&mut line, qpn);
+            line.text("qp_type", shared.type_name());
+            write(line);
+        }
+    }
+
     /// A queue pair takes nothing any more, as the program wants it.
     pub(super) fn left(&mut self, qpn: u32, how: &str) {
-        if self.connections.contains_key(&qpn) && self.spend(Kind::Life) {
+        let known = self.connections.contains_key(&qpn) || self.datagrams.contains(&qpn);
+        if known && self.spend(Kind::Life) {
             let mut line = self.record("left");
             self.name_qp(&mut line, qpn);
             line.text("how", how);
@@ -78,13 +93,15 @@ pub(crate) enum Unheard {
     OtherProcess,
 }
 
-/// A packet for a queue pair was dropped: its opcode, from where to where it went, and why. The
+/// A packet for a queue pair was dropped: its opcode, from where to where it went, which queue pair
+/// sent it as far as the packet says that, and why. The
 /// sender hears nothing of it; the first one of each cause is told.
 #[cold]
 pub(crate) fn unheard(
     qpn: u32,
     opcode: Option<Opcode>,
     (from, to): (Address, Address),
+    src_qpn: Option<u32>,
     why: Unheard,
 ) {
     let Some(mut state) = state() else {
@@ -109,6 +126,7 @@ pub(crate) fn unheard(
         .text("from", &from.to_string())
         .text("to", &to.to_string())
         .flag("request", is_request);
+    name_sender(&mut line, Some(from), src_qpn);
     match why {
         Unheard::NotReady(now) => {
             line.text("state", &now.to_string());

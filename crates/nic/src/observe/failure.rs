@@ -22,6 +22,8 @@ pub(crate) struct Access {
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) pd: u32,
+    /// The key is that of a region in the other byte order.
+    pub(crate) swapped: bool,
 }
 
 /// Memory that a local work request may not use.
@@ -105,9 +107,9 @@ pub(crate) fn remote_fault(
     }
 }
 
-/// What the transport tells.
+/// What the transport tells; `from`: whence the packet came that it is about.
 #[cold]
-pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
+pub(crate) fn evidence(qpn: u32, evidence: &Evidence, from: Option<Address>) {
     let Some(mut state) = state() else {
         return;
     };
@@ -129,7 +131,9 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
         Evidence::DatagramTooLong { room, length } => {
             state.too_long.insert(qpn, (*room, *length));
         }
-        Evidence::MessageDropped(why) => state.message_dropped(qpn, *why),
+        Evidence::MessageDropped { why, src_qpn } => {
+            state.message_dropped(qpn, *why, from, *src_qpn);
+        }
         Evidence::OtherStartPsn { expected, came } => state.other_start(qpn, *expected, *came),
         Evidence::PeerStopped { waited_ns, srq } => {
             let stopped = rnic_sys::uncancelled(|| state.stopped_peer(qpn, *srq));
@@ -214,7 +218,7 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         .text("queue", if receive { "receive" } else { "send" })
         .flag("first", first)
         .number("wr_id", completion.wr_id)
-        .text("operation", opcode_name(completion.opcode))
+        .text("operation", posted_name(completion.opcode, sent.as_ref()))
         .number("status", completion.status as u64)
         .number("vendor_err", u64::from(completion.vendor_err));
     state.name_mtus(&mut line, qpn);
@@ -356,10 +360,30 @@ impl State {
 
 /// The peer has an address of this host.
 pub(super) fn is_here(connection: &Connection) -> bool {
-    connection.remote == connection.local
-        || crate::addressing::gid_table::gid_table()
-            .iter()
-            .any(|gid| Address::from(gid.addr) == connection.remote)
+    connection.remote == connection.local || is_own(connection.remote)
+}
+
+/// It is an address of this host.
+fn is_own(address: Address) -> bool {
+    let gids = crate::addressing::gid_table::gid_table();
+    gids.iter().any(|gid| Address::from(gid.addr) == address)
+}
+
+/// Who sent a datagram: its queue pair, and the process of this user and host that has it.
+pub(super) fn name_sender(line: &mut Line, from: Option<Address>, src_qpn: Option<u32>) {
+    let Some(qpn) = src_qpn else {
+        return;
+    };
+    line.number("src_qpn", qpn.into());
+    let owner = || {
+        from.filter(|from| is_own(*from))
+            .and_then(|_| rnic_host::registry::owner(qpn))
+    };
+    if let Some(pid) = rnic_sys::uncancelled(owner) {
+        let name = rnic_sys::process::name(pid).unwrap_or_default();
+        line.number("src_pid", pid.into())
+            .text("src_program", &name);
+    }
 }
 
 pub(super) fn name_process(line: &mut Line, pid: u32) {
@@ -386,7 +410,7 @@ pub fn refused_verb(error: &Error) {
     state.has_refused = true;
     let mut line = state.record("verb");
     line.text("verb", error.verb())
-        .number("errno", error.errno() as u64)
+        .signed("errno", error.errno().into())
         .text("reason", error.reason());
     write(line);
 }
@@ -413,6 +437,9 @@ fn write_access(line: &mut Line, access: &Access) {
     line.number("key", u64::from(access.key))
         .number("addr", access.addr)
         .number("length", access.length);
+    if access.swapped {
+        line.flag("swapped", true);
+    }
 }
 
 fn write_region(line: &mut Line, access: &Access, region: Option<RegionFacts>) {
@@ -567,6 +594,16 @@ fn opcode_name(opcode: CompletionOpcode) -> &'static str {
     }
 }
 
+/// A work request as it was posted, as far as the transport tells more than its completion.
+fn posted_name(opcode: CompletionOpcode, sent: Option<&SendFailed>) -> &'static str {
+    match sent.map(|sent| &sent.op) {
+        Some(SendOp::Datagram { imm: None, .. }) => request_name(&SendOp::Send),
+        Some(SendOp::Datagram { imm: Some(imm), .. }) => request_name(&SendOp::SendImm(*imm)),
+        Some(op) => request_name(op),
+        None => opcode_name(opcode),
+    }
+}
+
 /// A request as the specification names it.
 pub(crate) fn request_name(op: &SendOp) -> &'static str {
     match op {
@@ -586,14 +623,15 @@ pub(crate) fn request_name(op: &SendOp) -> &'static str {
     }
 }
 
+/// A request as far as its packet tells: of one of several packets, only the last one has more.
 fn operation_name(operation: Operation) -> &'static str {
     use Operation::*;
     match operation {
-        SendFirst | SendMiddle | SendLast | SendLastImm | SendOnly | SendOnlyImm
-        | SendLastInvalidate | SendOnlyInvalidate => "SEND",
-        WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
-            "RDMA WRITE"
-        }
+        SendFirst | SendMiddle | SendLast | SendOnly => "SEND",
+        SendLastImm | SendOnlyImm => "SEND with immediate",
+        SendLastInvalidate | SendOnlyInvalidate => "SEND with invalidate",
+        WriteFirst | WriteMiddle | WriteLast | WriteOnly => "RDMA WRITE",
+        WriteLastImm | WriteOnlyImm => "RDMA WRITE with immediate",
         ReadRequest => "RDMA READ",
         AtomicWrite => "atomic write",
         Flush => "FLUSH",

@@ -59,6 +59,12 @@ impl Line {
         self
     }
 
+    pub(crate) fn signed(&mut self, name: &str, value: i64) -> &mut Line {
+        self.name(name);
+        let _ = write!(self.text, "{value}");
+        self
+    }
+
     pub(crate) fn flag(&mut self, name: &str, value: bool) -> &mut Line {
         self.name(name);
         let _ = write!(self.text, "{value}");
@@ -111,6 +117,7 @@ mod tests {
         let mut line = Line::new("x");
         line.text("a\"b", "c\\d\n\u{e9}")
             .number("n", u64::MAX)
+            .signed("s", -2)
             .flag("f", false)
             .object("o", |o| {
                 o.number("i", 1).text("j", "");
@@ -122,7 +129,7 @@ mod tests {
             .list("none", [0; 0], |_, _: i32| {});
         assert_eq!(
             line.finish(),
-            "{\"record\":\"x\",\"a\\\"b\":\"c\\\\d\\u000a\u{e9}\",\"n\":18446744073709551615,\"f\":false,\
+            "{\"record\":\"x\",\"a\\\"b\":\"c\\\\d\\u000a\u{e9}\",\"n\":18446744073709551615,\"s\":-2,\"f\":false,\
              \"o\":{\"i\":1,\"j\":\"\"},\"empty\":{},\"l\":[{\"i\":1},{\"i\":2}],\"none\":[]}\n"
         );
     }

@@ -42,7 +42,7 @@ pub use failure::{refused_verb, survived_refusals, was_reached};
 pub(crate) use file::closed;
 pub use latency::Histogram;
 pub(crate) use latency::Latencies;
-pub use waits::{Over, Unacknowledged, wait_for_acks, wait_over};
+pub use waits::{Over, Unacknowledged, wait_for_acks, wait_in_sockets, wait_over};
 pub(crate) use way::no_answer;
 
 use crate::memory::RegionFacts;
@@ -133,6 +133,8 @@ pub(crate) struct State {
     /// Process id, to notice a fork, and a random number, as ids come again.
     process: Option<(u32, u64)>,
     connections: BTreeMap<u32, Connection>,
+    /// Queue pairs of UD that were moved to RTR.
+    datagrams: BTreeSet<u32>,
     /// The last fault of each queue pair, until the completion that it causes.
     local: BTreeMap<u32, failure::LocalNote>,
     remote: BTreeMap<u32, failure::RemoteNote>,
@@ -164,6 +166,7 @@ impl State {
         State {
             process: None,
             connections: BTreeMap::new(),
+            datagrams: BTreeSet::new(),
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
             sends: BTreeMap::new(),
@@ -306,6 +309,7 @@ pub(crate) fn opened(
 impl State {
     fn forget(&mut self, qpn: u32) {
         self.connections.remove(&qpn);
+        self.datagrams.remove(&qpn);
         self.local.remove(&qpn);
         self.remote.remove(&qpn);
         self.sends.remove(&qpn);

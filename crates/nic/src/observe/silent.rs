@@ -2,9 +2,11 @@
 //! fitted the first PSN expected. The first of each cause is told when it comes, since a process may
 //! be killed; how many they were, when its queue pair ends.
 
+use rnic_link::Address;
 use rnic_transport::{Counters, Dropped};
 use rnic_wire::Psn;
 
+use super::failure::name_sender;
 use super::line::Line;
 use super::{Kind, State, write};
 
@@ -12,18 +14,33 @@ use super::{Kind, State, write};
 #[derive(Debug, Default)]
 pub(super) struct Silent {
     /// The first message of each cause.
-    dropped: Vec<Dropped>,
+    dropped: Vec<First>,
     /// The first PSN expected, and that of the first request that had another.
     start: Option<(Psn, Psn)>,
 }
 
+/// A message that was dropped, and whence it came, as far as that is known.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    why: Dropped,
+    from: Option<Address>,
+    src_qpn: Option<u32>,
+}
+
 impl State {
     /// A message was dropped, the first one of its cause.
-    pub(super) fn message_dropped(&mut self, qpn: u32, why: Dropped) {
+    pub(super) fn message_dropped(
+        &mut self,
+        qpn: u32,
+        why: Dropped,
+        from: Option<Address>,
+        src_qpn: Option<u32>,
+    ) {
         if self.spend(Kind::Drop) {
-            self.silent.entry(qpn).or_default().dropped.push(why);
+            let first = First { why, from, src_qpn };
+            self.silent.entry(qpn).or_default().dropped.push(first);
             let mut line = self.record("dropped");
-            self.describe_drop(&mut line, qpn, why, 1);
+            self.describe_drop(&mut line, qpn, first, 1);
             write(line);
         }
     }
@@ -39,11 +56,11 @@ impl State {
         let Some(silent) = self.silent.remove(&qpn) else {
             return;
         };
-        for why in silent.dropped {
-            let count = count(why, counters);
+        for first in silent.dropped {
+            let count = count(first.why, counters);
             if count > 1 {
                 let mut line = self.record("dropped");
-                self.describe_drop(&mut line, qpn, why, count);
+                self.describe_drop(&mut line, qpn, first, count);
                 write(line);
             }
         }
@@ -61,17 +78,18 @@ impl State {
         }
     }
 
-    fn describe_drop(&self, line: &mut Line, qpn: u32, why: Dropped, count: u64) {
+    fn describe_drop(&self, line: &mut Line, qpn: u32, first: First, count: u64) {
+        let First { why, from, src_qpn } = first;
         self.name_qp(line, qpn);
+        name_sender(line, from, src_qpn);
         line.text("cause", name(why)).number("count", count);
         if let Some(mtu) = self.connections.get(&qpn).and_then(|c| c.attr.path_mtu) {
             line.number("path_mtu", mtu.bytes() as u64);
         }
         match why {
-            Dropped::WrongQkey { came, own, src_qpn } => {
+            Dropped::WrongQkey { came, own } => {
                 line.number("qkey", came.into())
-                    .number("own_qkey", own.into())
-                    .number("src_qpn", src_qpn.into());
+                    .number("own_qkey", own.into());
             }
             Dropped::TooLong { room, length } => {
                 line.number("room", room).number("length", length);

@@ -140,7 +140,7 @@ impl Responder {
         } else if !matches!(self.inbound, Inbound::Send | Inbound::Write { .. }) {
             if matches!(self.inbound, Inbound::Idle) {
                 // Its start was lost.
-                counters.drop_message(Dropped::Incomplete, device);
+                counters.drop_message(Dropped::Incomplete, None, device);
                 self.inbound = Inbound::Dropped;
             }
             if operation.is_last() {
@@ -173,7 +173,7 @@ impl Responder {
                 self.take(back.0, &back.1, attr, counters, device)
             }
             Err(Refusal::Drop(why)) => {
-                counters.drop_message(why, device);
+                counters.drop_message(why, None, device);
                 self.inbound = if operation.is_last() || operation.is_only() {
                     Inbound::Idle
                 } else {
@@ -199,7 +199,7 @@ impl Responder {
     /// Drops the message that was arriving, if any.
     fn give_up<H: Device>(&mut self, counters: &mut Counters, device: &mut H) {
         if matches!(self.inbound, Inbound::Send | Inbound::Write { .. }) {
-            counters.drop_message(Dropped::Incomplete, device);
+            counters.drop_message(Dropped::Incomplete, None, device);
             self.inbound = Inbound::Dropped;
         }
     }

@@ -217,21 +217,21 @@ impl Ud {
             let why = Dropped::WrongQkey {
                 came: deth.qkey,
                 own: self.attr.qkey,
-                src_qpn: deth.src_qp,
             };
-            self.counters.drop_message(why, device);
+            self.counters.drop_message(why, Some(deth.src_qp), device);
             return;
         }
         let len = packet.payload.len();
         if len > self.attr.mtu.bytes() {
             let len = u32::try_from(len).unwrap_or(u32::MAX);
             self.counters
-                .drop_message(Dropped::PacketLength(len), device);
+                .drop_message(Dropped::PacketLength(len), Some(deth.src_qp), device);
             return;
         }
         self.counters.bytes_received += packet.payload.len() as u64;
         let Some(receiving) = Receiving::take(self.attr.pd, device) else {
-            self.counters.drop_message(Dropped::NoReceive, device);
+            self.counters
+                .drop_message(Dropped::NoReceive, Some(deth.src_qp), device);
             return;
         };
         let wr_id = receiving.wqe.wr_id;
@@ -275,7 +275,8 @@ impl Ud {
                 Ok(()) => {}
                 Err(Misplaced::Refused(fault)) => return Err(Failure::local(fault)),
                 Err(Misplaced::Lost) => {
-                    self.counters.drop_message(Dropped::Incomplete, device);
+                    self.counters
+                        .drop_message(Dropped::Incomplete, Some(deth.src_qp), device);
                     device.return_receive(receiving.wqe);
                     return Ok(());
                 }

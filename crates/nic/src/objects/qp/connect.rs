@@ -78,6 +78,23 @@ impl Qp {
     }
 }
 
+/// A QPN has 24 bits, as its field in the BTH (IBTA vol. 1, 9.2).
+const MAX_QPN: u32 = 0xff_ffff;
+
+/// What is wrong with a number that is too long for a QPN: as a rule its byte order.
+fn no_qpn(value: u32) -> String {
+    let swapped = value.swap_bytes();
+    let order = match swapped <= MAX_QPN {
+        true => {
+            format!(
+                "; in the other byte order it is {swapped:#x}: use htonl and ntohl on both sides"
+            )
+        }
+        false => String::new(),
+    };
+    format!("dest_qp_num is {value:#x}, possible are 0 to {MAX_QPN:#x}{order}")
+}
+
 /// Values that are wrong whatever the state.
 fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
     let ranges = [
@@ -111,14 +128,17 @@ fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
             "dest_qp_num",
             u64::from(attr.dest_qp_num),
             0,
-            0xff_ffff,
+            u64::from(MAX_QPN),
         ),
     ];
     for (bit, name, value, low, high) in ranges {
         if mask.contains(bit) && !(low..=high).contains(&value) {
             return Err(Error::invalid(
                 VERB,
-                format!("{name} is {value}, possible are {low} to {high}"),
+                match bit == M::DEST_QPN {
+                    true => no_qpn(attr.dest_qp_num),
+                    false => format!("{name} is {value}, possible are {low} to {high}"),
+                },
             ));
         }
     }

@@ -47,6 +47,8 @@ pub(crate) enum Wanted {
     /// An event of the connection manager's channel that has this descriptor.
     CmEvent(RawFd),
     Acks(Unacknowledged),
+    /// What ends a call of rsockets: what a peer asks for, or a completion.
+    Sockets,
     /// A completion in this queue, which is polled.
     Completion(Weak<CqShared>),
     /// One of these to become readable; `others`: or another descriptor.
@@ -76,7 +78,7 @@ impl Wanted {
     fn is_same(&self, other: &Wanted) -> bool {
         match (self, other) {
             (Wanted::CqEvent(a), Wanted::CqEvent(b)) => a.ptr_eq(b),
-            (Wanted::AsyncEvent, Wanted::AsyncEvent) => true,
+            (Wanted::AsyncEvent, Wanted::AsyncEvent) | (Wanted::Sockets, Wanted::Sockets) => true,
             (Wanted::CmEvent(a), Wanted::CmEvent(b)) => a == b,
             (Wanted::Acks(a), Wanted::Acks(b)) => a.object == b.object,
             _ => false,
@@ -165,6 +167,8 @@ struct Seat {
     left: AtomicBool,
     /// The thread itself has it only for moments. Whoever looks has the report's state before.
     wait: Mutex<Option<Wait>>,
+    /// The call of a layer above the verbs that the thread is in.
+    call: Mutex<Option<&'static str>>,
     /// Its line, under the report's state; whether there is one.
     place: Mutex<Place>,
     has_place: AtomicBool,
@@ -180,6 +184,9 @@ impl Drop for Mine {
 }
 
 static MINE: PerThread<Mine> = PerThread::new();
+
+/// The program has waited in rsockets.
+static HAS_SOCKETS: AtomicBool = AtomicBool::new(false);
 
 /// A completion queue, and how it was polled.
 #[derive(Debug)]
@@ -221,9 +228,12 @@ impl Waits {
 
 /// This thread waits from now on, or goes on to. Not for handlers of signals.
 pub(crate) fn begin(verb: &'static str, wanted: impl FnOnce() -> Wanted) {
-    if !is_on() {
-        return;
+    if is_on() {
+        note(verb, wanted);
     }
+}
+
+fn note(verb: &'static str, wanted: impl FnOnce() -> Wanted) {
     MINE.with(|mine| {
         let Ok(mut mine) = mine.try_borrow_mut() else {
             return;
@@ -243,6 +253,7 @@ pub(crate) fn begin(verb: &'static str, wanted: impl FnOnce() -> Wanted) {
             return;
         };
         let wanted = wanted();
+        let verb = seat.call.try_lock().and_then(|call| *call).unwrap_or(verb);
         let goes_on = |wait: &&mut Wait| {
             wait.verb == verb
                 && wait.wanted.is_same(&wanted)
@@ -275,6 +286,7 @@ fn take_seat() -> Option<Arc<Seat>> {
         tid: rnic_sys::thread_id(),
         left: AtomicBool::new(false),
         wait: Mutex::new(None),
+        call: Mutex::new(None),
         place: Mutex::new(Place::default()),
         has_place: AtomicBool::new(false),
     });
@@ -286,6 +298,57 @@ fn take_seat() -> Option<Arc<Seat>> {
 /// [`wait_over`].
 pub fn wait_for_acks(verb: &'static str, what: impl FnOnce() -> Unacknowledged) {
     begin(verb, || Wanted::Acks(what()));
+}
+
+/// Runs a call of rsockets, which may sleep in calls of the device and in others: what it waits for is
+/// told by the call's own name. `over` says how it ended. Nothing is owned while it runs: the thread
+/// may be cancelled in it.
+pub fn wait_in_sockets<T>(
+    call: &'static str,
+    run: impl FnOnce() -> T,
+    over: impl FnOnce(&T) -> Over,
+) -> T {
+    if !is_on() {
+        return run();
+    }
+    HAS_SOCKETS.store(true, Ordering::Relaxed);
+    // Within another one it is that one's.
+    let is_outer = call_of_thread().is_none();
+    if is_outer {
+        note(call, || Wanted::Sockets);
+        set_call(Some(call));
+    }
+    let result = run();
+    if is_outer {
+        set_call(None);
+        wait_over(over(&result));
+    }
+    result
+}
+
+fn call_of_thread() -> Option<&'static str> {
+    let mut call = None;
+    MINE.with(|mine| {
+        let Ok(mine) = mine.try_borrow() else {
+            return;
+        };
+        let own = mine
+            .as_ref()
+            .filter(|mine| mine.0.pid == std::process::id());
+        call = own.and_then(|mine| mine.0.call.try_lock().and_then(|call| *call));
+    });
+    call
+}
+
+fn set_call(call: Option<&'static str>) {
+    MINE.with(|mine| {
+        let Ok(mine) = mine.try_borrow() else {
+            return;
+        };
+        if let Some(mut of_thread) = mine.as_ref().and_then(|mine| mine.0.call.try_lock()) {
+            *of_thread = call;
+        }
+    });
 }
 
 /// This thread waits no longer.
@@ -371,9 +434,14 @@ impl Long {
         }
     }
 
+    /// It is about the ids of all of them.
+    pub(crate) fn is_of_sockets(&self) -> bool {
+        matches!(self.wanted, Wanted::Sockets)
+    }
+
     /// How queue pairs or ids stand matters.
     pub(crate) fn needs_facts(&self) -> bool {
-        !self.cqs.is_empty() || !self.cm_channels().is_empty()
+        self.is_of_sockets() || !self.cqs.is_empty() || !self.cm_channels().is_empty()
     }
 }
 
@@ -514,6 +582,7 @@ impl State {
             .filter_map(|polled| polled.cq.upgrade());
         long.cqs = match &long.wanted {
             Wanted::Completion(cq) => cq.upgrade().into_iter().collect(),
+            Wanted::Sockets => known.collect(),
             wanted => {
                 let channels = wanted.channels();
                 let reports = |cq: &Arc<CqShared>| {

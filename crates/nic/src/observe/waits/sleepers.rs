@@ -4,6 +4,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use super::place::Place;
 use super::{LONG, Long, Over, Wanted};
@@ -167,6 +168,16 @@ impl State {
 }
 
 impl Sleepers {
+    /// rsockets have threads of their own, which wait for the events of their connections and for a
+    /// word from a thread of the program: nobody waits for these.
+    fn are_of_sockets(&self, ids: &[(u64, u64)]) -> bool {
+        let is_connection = |id: &(u64, u64)| {
+            let known = self.known.iter().find(|known| known.id == id.0);
+            known.is_some_and(|known| matches!(known.source, Source::Connections(_)))
+        };
+        super::HAS_SOCKETS.load(Ordering::Relaxed) && ids.iter().all(is_connection)
+    }
+
     fn see(&mut self, thread: u32, now: u64, own: &[RawFd]) {
         let Some(Asleep { fds, reads }) = asleep_on(thread) else {
             return;
@@ -183,7 +194,7 @@ impl Sleepers {
                 None => others = true,
             }
         }
-        if ids.is_empty() {
+        if ids.is_empty() || (others && self.are_of_sockets(&ids)) {
             return;
         }
         ids.dedup();

@@ -138,13 +138,14 @@ impl Long {
             Wanted::CqEvent(_)
             | Wanted::AsyncEvent
             | Wanted::CmEvent(_)
+            | Wanted::Sockets
             | Wanted::Completion(_) => {}
         }
         let channels = self.wanted.channels();
         let upgraded = channels.iter().filter_map(|channel| channel.upgrade());
         let untaken: usize = upgraded.map(|channel| channel.untaken()).sum();
         let channels = channels.len();
-        if channels > 0 || matches!(self.wanted, Wanted::Completion(_)) {
+        if channels > 0 || matches!(self.wanted, Wanted::Completion(_) | Wanted::Sockets) {
             line.list("cqs", cqs, |line, (cq, standing)| {
                 line.number("cq", cq.facts.number.into())
                     .text("armed", standing.armed)
@@ -163,7 +164,7 @@ impl Long {
             .number("xrc_srqs", facts.xrc_srqs);
         }
         let cm_channels = self.cm_channels().len();
-        if cm_channels > 0 {
+        if cm_channels > 0 || self.is_of_sockets() {
             line.list("ids", &facts.ids, |line, id| {
                 line.text("standing", id.standing);
                 for (name, value) in [
@@ -200,6 +201,7 @@ fn kind(wanted: &Wanted) -> &'static str {
         Wanted::CmEvent(_) => "cm event",
         Wanted::Acks(_) => "acks",
         Wanted::Completion(_) => "completion",
+        Wanted::Sockets => "sockets",
         Wanted::Descriptors { .. } => "descriptors",
     }
 }

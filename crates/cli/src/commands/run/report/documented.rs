@@ -28,6 +28,7 @@ fn memory() -> Memory {
         write: true,
         right: None,
         lack: None,
+        swapped: false,
         region: Some(Region {
             addr: 1,
             length: 2,

@@ -1,17 +1,82 @@
 //! What was dropped without a word to the peer, said once for each process and cause.
 
 use super::Report;
-use super::record::{Dropped, Ends, Unheard};
+use super::partitions::partitions_differ;
+use super::record::{Dropped, Ends, Partition, Unheard};
 use super::story::seconds;
 use crate::text::count;
 
 /// A sentence for each process and cause.
 pub fn sentences(report: &Report) -> Vec<String> {
+    let mut sentences = of_receivers(report);
+    sentences.extend(of_strangers(report));
+    // What failed has the peer's side in its own words.
+    if let Some(others) = report
+        .others
+        .as_deref()
+        .filter(|_| report.failures.is_empty())
+    {
+        let theirs = of_receivers(others);
+        sentences.extend(
+            theirs
+                .into_iter()
+                .map(|told| format!("at the peer: {told}")),
+        );
+    }
+    sentences
+}
+
+/// What those dropped for which it was.
+fn of_receivers(report: &Report) -> Vec<String> {
     let mut sentences = of_drops(report);
     sentences.extend(of_unheard(report));
     sentences.extend(of_other_services(report));
     sentences.extend(of_requests_in_vain(report));
+    sentences.extend(of_partitions(report));
     sentences
+}
+
+/// Requests of queue pairs that are no peers, as their own runs tell. A packet of RC does not name its
+/// sender (IBTA 9.2), so that the queue pair here answers the one that it takes for its peer.
+fn of_strangers(report: &Report) -> impl Iterator<Item = String> {
+    let failures = report.others.iter().flat_map(|others| &others.failures);
+    let told = failures.filter_map(|failure| {
+        let own = report.connected_elsewhere(failure)?;
+        let (peer, qpn) = (own.ends.peer.as_deref()?, own.ends.peer_qpn?);
+        let from = failure.ends.local.as_deref()?;
+        Some(format!(
+            "{}: QP {:#x} answered no request of {}, {from} QP {:#x}: it is connected with {peer} QP {qpn:#x}, and its answers \
+             go there. Compare dest_qp_num and GID as both sides have them",
+            report.process(own.process),
+            own.ends.qpn,
+            report.process(failure.process),
+            failure.ends.qpn
+        ))
+    });
+    told.take(MOST)
+}
+
+/// Packets with the P_Key of another partition, where no failure here is told by it.
+fn of_partitions(report: &Report) -> impl Iterator<Item = String> {
+    let is_told = |partition: &&Partition| {
+        let mut failures = report.failures.iter();
+        failures.any(|failure| {
+            let same = (partition.process, partition.ends.key());
+            same == (failure.process, failure.ends.key())
+                || partition.ends.is_opposite(&failure.ends)
+        })
+    };
+    let partitions = report.partitions.iter().filter(move |p| !is_told(p));
+    partitions.take(MOST).map(|partition| {
+        let from = partition.ends.peer.as_deref();
+        format!(
+            "{}: QP {:#x} dropped what came{} without a word to the sender: {}",
+            report.process(partition.process),
+            partition.ends.qpn,
+            from.map_or(String::new(), |peer| format!(" from {peer}")),
+            partitions_differ(partition.pkey, partition.peer_pkey)
+        )
+    })
 }
 
 /// Packets of another service than the queue pair's.
@@ -30,25 +95,33 @@ fn of_other_services(report: &Report) -> impl Iterator<Item = String> {
 }
 
 /// Packets for queue pairs that were never connected: their senders hear nothing of it. For one that
-/// was, they came too early or too late, and were repeated or of no use.
+/// was, they came too early or too late, and were repeated or of no use; but nobody repeats what UD and
+/// UC send.
 fn of_unheard(report: &Report) -> impl Iterator<Item = String> {
     let early = report.unheard.iter().filter(|unheard| {
         unheard.cause == "not ready" && matches!(unheard.state.as_deref(), Some("RESET" | "INIT"))
     });
-    let never = early.filter(|unheard| {
-        let of_it = |process: u64, qpn: u32| (process, qpn) == (unheard.process, unheard.ends.qpn);
-        let mut connected = report.connected.iter();
-        !connected.any(|c| of_it(c.process, c.ends.qpn))
-    });
-    never.take(MOST).map(|unheard| {
-        format!(
-            "{}: QP {:#x} took no packet from {}: it was in {}, and was never moved to RTR",
+    let told = early.filter_map(|unheard| {
+        let lives = report.connected.iter();
+        let mut lives =
+            lives.filter(|c| (c.process, c.ends.qpn) == (unheard.process, unheard.ends.qpn));
+        let then = match lives.next() {
+            None => "was never moved to RTR".to_owned(),
+            Some(life) if life.qp_type != "RC" && life.ns > unheard.ns => format!(
+                "was moved to RTR {} later: what comes before is lost",
+                seconds(life.ns - unheard.ns)
+            ),
+            Some(_) => return None,
+        };
+        Some(format!(
+            "{}: QP {:#x} took no packet from {}: it was in {}, and {then}",
             report.process(unheard.process),
             unheard.ends.qpn,
             unheard.from,
             unheard.state.as_deref().unwrap_or_default()
-        )
-    })
+        ))
+    });
+    told.take(MOST)
 }
 
 /// Requests for a queue pair that the program had taken back, or never had: their sender repeats
@@ -96,6 +169,11 @@ fn why_in_vain(report: &Report, unheard: &Unheard) -> Option<String> {
             let peer = unheard.ends.peer.as_deref()?;
             Some(format!("it is connected with {peer}"))
         }
+        // Another user's, or not of this user's rnic.
+        "other process" => Some(format!(
+            "it is connected with QP {:#x} there, and they came from a UDP port that is not of the process which has it",
+            unheard.ends.peer_qpn?
+        )),
         _ => None,
     }
 }

@@ -139,7 +139,9 @@ impl Collector {
             Err(_) => return Report::default(),
         };
         report.look_at_others(&folders::existing(), Some(&self.file));
-        let told = !report.connected.is_empty() || !report.unheard.is_empty();
+        let told = !report.connected.is_empty()
+            || !report.unheard.is_empty()
+            || !report.dropped.is_empty();
         self.keep.set(told);
         report
     }

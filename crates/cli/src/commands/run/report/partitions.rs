@@ -30,7 +30,8 @@ pub fn partition_of(report: &Report, failure: &Failure) -> Option<String> {
     ))
 }
 
-fn partitions_differ(own: u16, peers: u16) -> String {
+/// How the two differ.
+pub fn partitions_differ(own: u16, peers: u16) -> String {
     let how = match (own ^ peers) & 0x7fff {
         0 => "are both of limited members",
         _ => "are of two partitions",

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::record::{Attempt, Ends, Record};
+use super::record::{Attempt, Connected, Ends, Failure, Record};
 use super::{Process, Report};
 use crate::platform::files;
 
@@ -28,6 +28,15 @@ const MOST_OF_FILE: u64 = 8 << 20;
 const MOST_OF_LINE: usize = 16 << 10;
 const MOST_FILES: usize = 256;
 const MOST_RECORDS: usize = 4096;
+
+/// How the lines begin that matter where nothing failed here.
+const QUICK: [&[u8]; 5] = [
+    br#"{"record":"process""#,
+    br#"{"record":"failure""#,
+    br#"{"record":"dropped""#,
+    br#"{"record":"partition""#,
+    br#"{"record":"unheard""#,
+];
 
 /// A report file that a run has left.
 struct Found {
@@ -91,7 +100,7 @@ impl Report {
             .filter(|ends| ends.peer_qpn.is_some())
             .cloned()
             .collect();
-        if wanted.is_empty() && self.attempts.is_empty() {
+        if self.processes.is_empty() {
             return;
         }
         let mut others = Report::default();
@@ -123,8 +132,9 @@ impl Report {
         }
         // Of other processes it has nothing to tell.
         let mut own: Vec<u64> = Vec::new();
+        let quick = wanted.is_empty() && self.attempts.is_empty();
         for line in text.split(|byte| *byte == b'\n') {
-            if line.len() > MOST_OF_LINE {
+            if line.len() > MOST_OF_LINE || (quick && !QUICK.iter().any(|b| line.starts_with(b))) {
                 continue;
             }
             let Ok(record) = serde_json::from_slice(line) else {
@@ -153,6 +163,8 @@ impl Report {
             } else if others.records() < MOST_RECORDS
                 && concerns(&record, wanted)
                     .or_else(|| self.asked(&record))
+                    .or_else(|| self.meant(&record))
+                    .or_else(|| self.unanswerable(&record))
                     .is_some_and(|process| own.contains(&process))
             {
                 others.add(record);
@@ -169,6 +181,83 @@ impl Report {
             + self.left.len()
             + self.unheard.len()
             + self.attempts.len()
+    }
+
+    /// The process that tells this of a request which got no answer, and was for a queue pair here that
+    /// has another peer.
+    fn meant(&self, record: &Record) -> Option<u64> {
+        let Record::Failure(failure) = record else {
+            return None;
+        };
+        self.connected_elsewhere(failure).map(|_| failure.process)
+    }
+
+    /// The process that tells this of what it dropped, which this run sent by a service without answers:
+    /// UD names its sender, and UC is connected.
+    fn unanswerable(&self, record: &Record) -> Option<u64> {
+        let mut unanswered = self.connected.iter().filter(|own| own.qp_type == "UC");
+        let mut leads = |ends: &Ends| unanswered.any(|own| own.ends.is_opposite(ends));
+        let (process, is_from_here) = match record {
+            Record::Dropped(dropped) => (
+                dropped.process,
+                leads(&dropped.ends)
+                    || self.has(
+                        dropped.src_qpn,
+                        dropped.src_pid,
+                        dropped.src_program.as_deref(),
+                    ),
+            ),
+            Record::Partition(partition) => (partition.process, leads(&partition.ends)),
+            Record::Unheard(unheard) => (
+                unheard.process,
+                unanswered.any(|own| unheard.is_of(&own.ends))
+                    || self.has(
+                        unheard.src_qpn,
+                        unheard.src_pid,
+                        unheard.src_program.as_deref(),
+                    ),
+            ),
+            _ => return None,
+        };
+        is_from_here.then_some(process)
+    }
+
+    /// That queue pair of UD is one of this run's. Numbers of processes come again, and so that of the
+    /// queue pair and the name have to fit; a kernel keeps a name's beginning.
+    fn has(&self, qpn: Option<u32>, pid: Option<u32>, name: Option<&str>) -> bool {
+        let (Some(qpn), Some(pid), Some(name)) = (qpn, pid, name) else {
+            return false;
+        };
+        let is_it = |own: &Process| own.pid == pid && own.program.starts_with(name);
+        let process = self.processes.iter().find(|own| is_it(own));
+        let has = |process: &Process| {
+            let mut lives = self.connected.iter();
+            lives.any(|own| (own.process, own.ends.qpn) == (process.id, qpn))
+        };
+        !name.is_empty() && process.is_some_and(has)
+    }
+
+    /// How a queue pair of this run was connected when requests came for it whose answers went
+    /// elsewhere: it takes another queue pair for its peer than the one that failed.
+    pub fn connected_elsewhere(&self, failure: &Failure) -> Option<&Connected> {
+        const RETRY_EXCEEDED: u32 = 12;
+        if failure.status != RETRY_EXCEEDED {
+            return None;
+        }
+        let lives = self.connected.iter().filter(|own| own.answers());
+        let lives = lives.filter(|own| failure.ends.leads_to(&own.ends));
+        // The two may have been connected with each other before.
+        let mut fits = lives
+            .clone()
+            .filter(|own| own.ends.is_opposite(&failure.ends));
+        let life = lives
+            .filter(|own| own.ns <= failure.ns)
+            .max_by_key(|own| own.ns)?;
+        let left = self.left.iter().any(|left| {
+            (left.process, left.ends.qpn) == (life.process, life.ends.qpn)
+                && (life.ns..failure.ns).contains(&left.ns)
+        });
+        (fits.next().is_none() && !left).then_some(life)
     }
 
     /// The process that tells this of a connection for which a process of this run asked.

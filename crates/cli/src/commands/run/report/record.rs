@@ -90,6 +90,9 @@ pub struct Memory {
     pub right: Option<String>,
     /// Of memory that could not be accessed: what it lacked.
     pub lack: Option<String>,
+    /// The key is that of a region in the other byte order.
+    #[serde(default)]
+    pub swapped: bool,
     pub region: Option<Region>,
     pub deregistered: Option<Grave>,
 }
@@ -222,6 +225,13 @@ pub struct Connected {
     pub path_mtu: Option<u64>,
 }
 
+impl Connected {
+    /// It answers requests, and its answers go to its peer alone.
+    pub fn answers(&self) -> bool {
+        self.qp_type == "RC"
+    }
+}
+
 /// The program moved a connected queue pair to RESET or ERR, or destroyed it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Left {
@@ -247,6 +257,10 @@ pub struct Unheard {
     pub request: bool,
     /// Of the queue pair.
     pub state: Option<String>,
+    /// UD: who sent it, and the process of the host that has that.
+    pub src_qpn: Option<u32>,
+    pub src_pid: Option<u32>,
+    pub src_program: Option<String>,
 }
 
 impl Unheard {
@@ -317,7 +331,10 @@ pub struct Dropped {
     /// Of the first one of them.
     pub qkey: Option<u32>,
     pub own_qkey: Option<u32>,
+    /// UD: who sent it, and the process of the host that has that.
     pub src_qpn: Option<u32>,
+    pub src_pid: Option<u32>,
+    pub src_program: Option<String>,
     pub room: Option<u64>,
     pub length: Option<u64>,
     pub path_mtu: Option<u64>,

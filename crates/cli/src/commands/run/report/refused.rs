@@ -3,7 +3,7 @@
 use super::local::{INVALIDATE_WINDOWS, NOT_TO_BE_INVALIDATED, too_long};
 use super::record::{Ends, Failure, Memory, Refusal};
 use super::story::Story;
-use super::why::{KEEP_IT, fault, qp};
+use super::why::{BYTE_ORDER, KEEP_IT, fault, qp};
 use super::{Report, named};
 use crate::text::count;
 
@@ -127,6 +127,7 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
                     "unknown key" if is_window(memory) => {
                         "let the peer use a window only between its bind and its invalidation"
                     }
+                    "unknown key" if memory.swapped => BYTE_ORDER,
                     "unknown key" => "send the peer the rkey of the region as it is now",
                     "other pd" => "register the region in the queue pair's protection domain",
                     "unmapped" => KEEP_IT,
@@ -145,6 +146,9 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
             },
             match own_receive().and_then(|failure| failure.memory.as_ref()) {
                 Some(memory) if memory.fault == "unmapped" => KEEP_IT,
+                Some(memory) if memory.fault == "no right" => {
+                    "register the receive's region with IBV_ACCESS_LOCAL_WRITE"
+                }
                 _ => "correct the receive's scatter/gather list",
             },
         ),
@@ -164,10 +168,16 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
             "set them in ibv_modify_qp to INIT (IBV_QP_ACCESS_FLAGS)",
         ),
         "too many reads" => (
-            format!(
-                "more READs or atomics under way than the responder's max_dest_rd_atomic of {}",
-                refusal.limit.unwrap_or(0)
-            ),
+            match refusal.limit {
+                Some(0) => {
+                    "max_dest_rd_atomic of the responder is 0, which allows no READ or atomic"
+                        .to_owned()
+                }
+                limit => format!(
+                    "more READs or atomics under way than the responder's max_dest_rd_atomic of {}",
+                    limit.unwrap_or(0)
+                ),
+            },
             "max_rd_atomic of the requester must not exceed it",
         ),
         "unaligned" => (

@@ -20,7 +20,26 @@ pub fn mark_survived(report: &mut Report) {
     }
 }
 
+/// The codes of getaddrinfo(3) (netdb.h), which `rdma_getaddrinfo` returns as they are.
+const RESOLVER: [(i32, &str); 10] = [
+    (libc::EAI_AGAIN, "EAI_AGAIN"),
+    (libc::EAI_BADFLAGS, "EAI_BADFLAGS"),
+    (libc::EAI_FAIL, "EAI_FAIL"),
+    (libc::EAI_FAMILY, "EAI_FAMILY"),
+    (libc::EAI_MEMORY, "EAI_MEMORY"),
+    (libc::EAI_NODATA, "EAI_NODATA"),
+    (libc::EAI_NONAME, "EAI_NONAME"),
+    (libc::EAI_SERVICE, "EAI_SERVICE"),
+    (libc::EAI_SOCKTYPE, "EAI_SOCKTYPE"),
+    (libc::EAI_SYSTEM, "EAI_SYSTEM"),
+];
+
 fn errno(verb: &Verb) -> String {
+    if verb.errno < 0 {
+        let known = RESOLVER.iter().find(|(code, _)| *code == verb.errno);
+        let name = known.map_or("code", |(_, name)| name);
+        return format!("{name} ({})", verb.errno);
+    }
     let topic = catalogue::numbered(Kind::Errno, verb.errno as u32).next();
     let name = topic.map_or(String::new(), |topic| format!(" {}", topic.name));
     format!("errno {}{name}", verb.errno)
@@ -41,9 +60,12 @@ pub fn tell_last(report: &Report, story: &mut Story) -> bool {
         errno(verb)
     ));
     story.cause = Some(verb.reason.clone());
-    story
-        .next
-        .push(format!("rnic explain errno {}", verb.errno));
+    story.next.push(match verb.errno {
+        ..0 => "getent ahosts NODE      what this host's resolver knows of a name; a port is a number, or a name of \
+                /etc/services"
+            .to_owned(),
+        errno => format!("rnic explain errno {errno}"),
+    });
     true
 }
 

@@ -331,19 +331,23 @@ fn guess(report: &Report, failure: &Failure, story: &mut Story) {
             }
         }
         _ => {
-            let several = match answered {
-                true => [
+            // What has answered once is there, and takes this queue pair for its peer.
+            let ever = answered || request.is_some_and(|request| request.heard_ever > 0);
+            let several = match ever {
+                true => &[
                     "the peer's process has ended or is stopped (a debugger's breakpoint, Ctrl-Z)",
                     "its queue pair is destroyed or in ERR",
                     "the network broke",
-                ],
-                false => [
+                ][..],
+                false => &[
                     "the host is down, or a firewall drops UDP port 4791 (there or back)",
                     "a wrong GID or QPN",
                     "the peer's queue pair is not in RTR yet, or its process has ended",
+                    "the peer's queue pair has another peer (its dest_qp_num or GID), is of another type (qp_type), or is in \
+                     another partition (pkey_index)",
                 ],
             };
-            candidates.extend(several.map(str::to_owned));
+            candidates.extend(several.iter().map(|text| (*text).to_owned()));
         }
     }
     story.next.push(match state {

@@ -38,7 +38,7 @@ pub fn told(report: &Report, status: ExitStatus) -> Vec<&Wait> {
     let rank = |wait: &Wait| match wait.wanted.as_str() {
         "acks" => 0,
         "completion" | "cq event" => 1,
-        "cm event" => 2,
+        "cm event" | "sockets" => 2,
         "descriptors" => 3,
         _ => 4,
     };
@@ -88,6 +88,7 @@ pub fn sentence(report: &Report, wait: &Wait, still: bool) -> String {
         "cm event" => {
             format!("{process}: {verb} {has}waited {time} for an event of the connection manager")
         }
+        "sockets" => format!("{process}: {verb} {has}waited {time}"),
         "descriptors" => format!(
             "{process}: a thread {has}slept {time} in {verb} on the descriptors of {}",
             sources(wait)
@@ -186,6 +187,12 @@ fn explain(wait: &Wait) -> Story {
             completions(wait, &mut story);
         }
         "cm event" => cm_event(wait, &mut story),
+        // Which of them a socket has is known to its own layer alone: facts only.
+        "sockets" => {
+            let ids = wait.ids.iter().map(id_stands);
+            story.seen.extend(ids);
+            story.seen.extend(wait.queue_pairs.iter().map(stands));
+        }
         "descriptors" => descriptors(wait, &mut story),
         _ => {}
     }

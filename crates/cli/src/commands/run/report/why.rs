@@ -196,7 +196,9 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
     if let Some(wait) = waits.first() {
         return Some(waits::ended(report, program, status, wait));
     }
-    if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
+    // A call may be refused before any device is opened.
+    let opened = report.processes.iter().any(|p| p.opened);
+    if status.success() || stopped || !(opened || report.verbs.iter().any(|verb| !verb.survived)) {
         return None;
     }
     let mut story = Story {
@@ -336,6 +338,7 @@ fn memory(failure: &Failure, story: &mut Story) {
             "deregister only after the completion was polled".to_owned()
         }
         "unmapped" => KEEP_IT.to_owned(),
+        "unknown key" if memory.swapped => BYTE_ORDER.to_owned(),
         _ => "compare address, length and lkey of the entry with those of ibv_reg_mr".to_owned(),
     });
 }
@@ -343,6 +346,9 @@ fn memory(failure: &Failure, story: &mut Story) {
 /// A NIC has pinned the pages, so that elsewhere the program may seem to work.
 pub const KEEP_IT: &str = "call ibv_dereg_mr before munmap, free or mprotect of registered memory; a hardware NIC has pinned \
                        the pages, and would go on with memory that is no longer the program's";
+
+/// Of numbers that the two sides tell each other.
+pub const BYTE_ORDER: &str = "send keys, addresses and QPNs in one byte order, and turn them back (htonl and ntohl, htobe64 and be64toh)";
 
 /// What was wrong with an access; `key` is the name of the key.
 pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
@@ -361,6 +367,10 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
         ("unknown key", Some(region), _) if region.window => format!(
             "the memory window of {named} opens no memory now: it is not bound ({whose} is {asked})"
         ),
+        ("unknown key", ..) if memory.swapped => format!(
+            "{named} is that of a region in the other byte order: {:#x} ({whose} is {asked})",
+            memory.key.swap_bytes()
+        ),
         ("unknown key", ..) => format!(
             "no region of that process has {named}: never registered, or long deregistered ({whose} is {asked})"
         ),
@@ -369,6 +379,14 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
                 u128::from(memory.addr) + u128::from(memory.length),
                 u128::from(region.addr) + u128::from(region.length),
             );
+            let swapped = memory.addr.swap_bytes();
+            let swapped_end = u128::from(swapped) + u128::from(memory.length);
+            let order = match swapped >= region.addr && swapped_end <= region_end {
+                true => format!(
+                    "; in the other byte order its address is {swapped:#x}, which lies in it"
+                ),
+                false => String::new(),
+            };
             let how = if u128::from(memory.addr) >= region_end || end <= u128::from(region.addr) {
                 "lies outside".to_owned()
             } else if memory.addr < region.addr {
@@ -378,7 +396,7 @@ pub fn fault(memory: &Memory, key: &str, whose: &str) -> String {
                 format!("ends {} past", count(past as u64, "byte"))
             };
             format!(
-                "{whose}, {asked}, {how} the {what} of {named}, which is {}",
+                "{whose}, {asked}, {how} the {what} of {named}, which is {}{order}",
                 range(region.addr, region.length)
             )
         }

@@ -99,6 +99,11 @@ impl Cm {
         ids.filter_map(|key| self.ids.get(*key))
     }
 
+    /// The descriptors of all channels.
+    pub(crate) fn channel_fds(&self) -> Vec<RawFd> {
+        self.channels.iter().map(|(_, c)| c.fd.fd()).collect()
+    }
+
     pub(crate) fn add_channel(&mut self, fd: Arc<EventFd>) -> Key {
         self.channels.insert(Channel {
             fd,

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use super::super::why;
+use super::super::{drops, why};
 use super::*;
 use crate::commands::run::scratch::Scratch;
 
@@ -196,6 +196,63 @@ fn what_became_of_the_peer_is_named() {
         text.contains("the peer process, server (pid 22), has ended"),
         "{text}"
     );
+}
+
+/// Promise: a sender of UD is told what the receiver dropped, and nobody else is; whom a queue pair of
+/// RC did not answer is told to its own run, if the two were never connected with each other.
+#[test]
+fn what_a_receiver_knows_is_told_where_it_matters() {
+    let told = |own: &[&str], theirs: &[&str]| {
+        let runs = Runs::new("receiver");
+        runs.add("a", theirs);
+        let path = runs.0.0.join("own");
+        std::fs::write(&path, own.join("\n") + "\n").unwrap();
+        let mut report = Report::read(File::open(&path).unwrap(), 0);
+        report.look_at_others(std::slice::from_ref(&runs.0.0), Some(&path));
+        drops::sentences(&report).join("\n")
+    };
+    let dropped = r#"{"record":"dropped","process":2,"ns":900,"qpn":32,"cause":"no receive","count":1,"src_qpn":16,
+        "src_pid":11,"src_program":"client"}"#
+        .replace('\n', "");
+    let sends = r#"{"record":"connected","process":1,"ns":500,"qpn":16,"qp_type":"UD"}"#;
+    let text = told(&[CLIENT, sends], &[SERVER, &dropped]);
+    assert!(
+        text.starts_with("at the peer: server (pid 22): QP 0x20 dropped 1 message"),
+        "{text}"
+    );
+    for other in [
+        dropped.replace(r#""src_pid":11"#, r#""src_pid":12"#),
+        dropped.replace(r#""src_program":"client""#, r#""src_program":"other""#),
+        dropped
+            .replace(r#","src_pid":11"#, "")
+            .replace(r#""src_program":"client""#, r#""x":1"#),
+    ] {
+        assert_eq!(told(&[CLIENT, sends], &[SERVER, &other]), "", "{other}");
+    }
+    let another = sends.replace(r#""qpn":16"#, r#""qpn":17"#);
+    assert_eq!(told(&[CLIENT, &another], &[SERVER, &dropped]), "");
+
+    // The server's own run: the client failed, and took the server's queue pair for its peer.
+    let failed = silence("alive", 0);
+    let elsewhere = connected(510, "").replace(r#""peer_qpn":16"#, r#""peer_qpn":17"#);
+    let text = told(&[SERVER, &elsewhere], &[CLIENT, &failed]);
+    assert!(
+        text.contains(
+            "server (pid 22): QP 0x20 answered no request of client (pid 11), 10.0.0.1 QP 0x10"
+        ) && text.contains("it is connected with 10.0.0.1 QP 0x11"),
+        "{text}"
+    );
+    let left = of_peer("left", 600, r#","how":"RESET""#);
+    for lines in [
+        &[SERVER, &connected(510, "")][..],
+        &[SERVER, &connected(505, ""), &elsewhere],
+        &[SERVER, &elsewhere, &left],
+        &[SERVER, &elsewhere.replace("RC", "UC")],
+        &[SERVER],
+    ] {
+        let text = told(lines, &[CLIENT, &failed]);
+        assert!(!text.contains("answered no request"), "{lines:?}: {text}");
+    }
 }
 
 /// Promise: a run that lives is not told as one that has ended.
