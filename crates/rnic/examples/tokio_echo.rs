@@ -54,7 +54,9 @@ async fn ask(cq: CompletionQueue, addr: &str, words: &[String]) -> Result<(), Bo
 async fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let context = Context::open()?;
-    let cq = CompletionQueue::builder(&context, 16 << 10).reactor(Tokio::current());
+    // Each connection takes some of it.
+    let entries = context.device_attr().max_cqe.min(64 << 10);
+    let cq = CompletionQueue::builder(&context, entries).reactor(Tokio::current());
     let cq = cq.build()?;
     match &args[..] {
         [server, addr] if server == "server" => serve(cq, addr, usize::MAX).await,

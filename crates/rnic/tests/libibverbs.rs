@@ -457,6 +457,85 @@ fn what_is_refused_vaguely_counts_as_posted() {
     assert_eq!(gone.load(Ordering::Relaxed), 2, "the device has let go");
 }
 
+/// Soft-RoCE takes requests without end, and what a queue pair does not have. Here it is refused as
+/// on the software NIC.
+#[test]
+fn what_a_device_lets_pass_is_refused() {
+    let scratch = Scratch::new("lets-pass");
+    let Some(opened) = in_mood(&scratch, "good") else {
+        return;
+    };
+    let context = opened.expect("opens");
+    let pd = context.alloc_pd().expect("pd");
+    let cq = context.create_cq(64).build().expect("cq");
+    let told = context.create_cq(1001).build().expect_err("too many");
+    assert!(
+        told.to_string().contains("max_cqe 1000, not 1001"),
+        "{told}"
+    );
+
+    // A queue is full until completions are taken.
+    let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&fake_gid());
+    let qp = qp.max_send_wr(3).max_recv_wr(2).build().expect("qp");
+    let peer = qp.endpoint();
+    let qp = qp.handshake(peer).expect("handshake");
+    let empty = || SendRequest::send_inline(&[]);
+    qp.post(empty()).expect("room");
+    let mut list: Vec<_> = (0..3).map(|_| empty()).collect();
+    let full = qp.post_list(&mut list).expect_err("one too many");
+    assert!(full.is_queue_full() && list.len() == 1, "{full}");
+    assert!(qp.post(empty()).expect_err("full").error.is_queue_full());
+    for id in 0..2 {
+        qp.post_recv_empty(id).expect("room");
+    }
+    let full = qp.post_recv_empty(2).expect_err("full");
+    assert!(full.error.is_queue_full());
+
+    // UC has no READ.
+    let uc = pd.create_qp::<rnic::Uc>(&cq, &cq).gid(&fake_gid());
+    let uc = uc.build().expect("qp");
+    let peer = uc.endpoint();
+    let uc = uc.handshake(peer).expect("handshake");
+    let region = pd.writable(64).readable().build().expect("memory");
+    let read = SendRequest::read(pd.buffer(8).expect("memory"), region.remote());
+    let refused = uc.post(read).expect_err("no READ over UC").error;
+    assert_eq!(refused.errno(), Some(libc::EINVAL), "{refused}");
+
+    // RESET takes no receives, and another state than it is in is not believed.
+    let manual = pd.create_qp::<Rc>(&cq, &cq).build_in_reset().expect("qp");
+    let refused = manual.post_recv_empty(1).expect_err("in RESET").error;
+    assert_eq!(refused.errno(), Some(libc::EINVAL), "{refused}");
+    let wrong = rnic::QpChange::to(QpState::Rts).current(QpState::Sqd);
+    let refused = manual.modify(&wrong).expect_err("it is in RESET");
+    assert_eq!(refused.errno(), Some(libc::EINVAL), "{refused}");
+}
+
+/// Soft-RoCE says of every message that a network header is in front of it. Only datagrams have one.
+#[test]
+fn a_header_is_in_front_of_datagrams_alone() {
+    let scratch = Scratch::new("header");
+    let Some(opened) = in_mood(&scratch, "receives") else {
+        return;
+    };
+    let context = opened.expect("opens");
+    let pd = context.alloc_pd().expect("pd");
+    let cq = context.create_cq(4).build().expect("cq");
+    let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&fake_gid()).build();
+    let qp = qp.expect("a queue pair");
+    qp.post_recv(pd.buffer(64).expect("memory"), 1)
+        .expect("posted");
+    let received = cq.poll_one().expect("polls").expect("one");
+    assert!(received.header().is_none());
+    assert_eq!(received.message().len(), 48);
+    drop(qp);
+    let qp = pd.create_qp::<rnic::Ud>(&cq, &cq).gid(&fake_gid()).build();
+    let qp = qp.expect("a queue pair");
+    qp.post_recv(pd.buffer(64).expect("memory"), 1)
+        .expect("posted");
+    let received = cq.poll_one().expect("polls").expect("one");
+    assert_eq!(received.message().len(), 48 - rnic::HEADER_LEN);
+}
+
 /// The fake device has no table, so this stands for an entry of one.
 fn fake_gid() -> rnic::GidEntry {
     let software = Context::open_by_name("rnic0").expect("opens");

@@ -265,6 +265,21 @@ impl Context {
         NonNull::new(made).ok_or_else(|| self.refused(verb))
     }
 
+    /// What the library refused, with the limit that was passed, if one was: what was asked for, how
+    /// many of it, and the most that the device has (ibv_query_device(3)).
+    pub(crate) fn beyond(&self, error: Error, asked: &[(&str, u32, c_int)]) -> Error {
+        let over = asked.iter().find(|(_, count, most)| {
+            u32::try_from(*most).is_ok_and(|most| most > 0 && *count > most)
+        });
+        match over {
+            Some((what, count, most)) => {
+                let why = format!("the device {} has {what} {most}, not {count}", self.name());
+                Error::new(error.verb(), error.errno(), why)
+            }
+            None => error,
+        }
+    }
+
     /// Limits (`ibv_query_device`), as they were when it was opened. `max_inline_data` is 0: see
     /// [`Abilities`](crate::Abilities).
     pub fn device_attr(&self) -> DeviceAttr {

@@ -76,15 +76,18 @@ impl Context {
         }
         let its = channel.map_or(null_mut(), |channel| channel.inner.ptr.as_ptr());
         let cookie = cookie as usize as *mut c_void;
+        let asked = [("max_cqe", entries, self.inner.attr.max_cqe)];
         let (ptr, reading) = match stamps {
             false => {
                 let create = self.library().create_cq;
                 // SAFETY: an open device and a channel of it; the cookie is only given back.
                 let ptr = unsafe { create(self.ptr(), cqe, cookie, its, 0) };
-                (self.made(VERB, ptr)?, None)
+                let made = self.made(VERB, ptr);
+                (made.map_err(|error| self.beyond(error, &asked))?, None)
             }
             true => {
-                let (ptr, reading) = cq_ex::create(self, entries, cookie, its)?;
+                let made = cq_ex::create(self, entries, cookie, its);
+                let (ptr, reading) = made.map_err(|error| self.beyond(error, &asked))?;
                 (ptr, Some(reading))
             }
         };

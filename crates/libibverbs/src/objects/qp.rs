@@ -121,7 +121,16 @@ impl Pd {
         };
         // SAFETY: domain and queues are alive; the attributes are the call's while it lasts.
         let ptr = unsafe { (context.library().create_qp)(self.ptr(), &mut attr) };
-        let ptr = context.made(VERB, ptr)?;
+        let most = &context.inner.attr;
+        let ptr = context.made(VERB, ptr).map_err(|error| {
+            let asked = [
+                ("max_qp_wr", init.cap.max_send_wr, most.max_qp_wr),
+                ("max_qp_wr", init.cap.max_recv_wr, most.max_qp_wr),
+                ("max_sge", init.cap.max_send_sge, most.max_sge),
+                ("max_sge", init.cap.max_recv_sge, most.max_sge),
+            ];
+            context.beyond(error, &asked)
+        })?;
         let (send_cq, recv_cq) = (init.send_cq.clone(), init.recv_cq.clone());
         Ok(Qp {
             inner: Arc::new(Pair {

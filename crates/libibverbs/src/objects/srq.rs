@@ -57,12 +57,14 @@ impl Pd {
             max_sge: 1,
             srq_limit: 0,
         };
+        let asked = [("max_srq_wr", init.max_wr, context.inner.attr.max_srq_wr)];
+        let beyond = |error| context.beyond(error, &asked);
         let (ptr, number) = match &init.xrc {
             None => {
                 let mut init = ibv_srq_init_attr { srq_context, attr };
                 // SAFETY: the domain is alive; the attributes are the call's while it lasts.
                 let ptr = unsafe { (context.library().create_srq)(self.ptr(), &mut init) };
-                let ptr = context.made(VERB, ptr)?;
+                let ptr = context.made(VERB, ptr).map_err(beyond)?;
                 // SAFETY: just made.
                 (ptr, unsafe { ptr.as_ref().handle })
             }
@@ -84,7 +86,7 @@ impl Pd {
                 };
                 // SAFETY: an open device; domain, XRC domain and queue are alive.
                 let ptr = unsafe { create(context.ptr(), &mut init) };
-                let ptr = context.made(VERB, ptr)?;
+                let ptr = context.made(VERB, ptr).map_err(beyond)?;
                 let mut number = 0;
                 // SAFETY: just made; the number is written while the call lasts.
                 let given = unsafe { number_of(ptr.as_ptr(), &mut number) };

@@ -1,7 +1,8 @@
 /*
  * A libibverbs with one device, fake0, that does nothing. FAKE_VERBS says how it behaves:
- * good, no_post_send, old_abi, gone (every call is EIO), nonsense (answers that cannot be), vague
- * (refuses to post, and does not say what).
+ * good, receives (as said below), no_post_send, old_abi, gone (every call is EIO), nonsense (answers that cannot be), vague
+ * (refuses to post, and does not say what). Else it takes whatever is posted. In the mood "receives"
+ * each receive completes with 48 bytes and, as of Soft-RoCE, with the flag of a network header.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -11,6 +12,8 @@
 
 #undef ibv_query_port
 #undef ibv_reg_mr
+
+enum { MAX_CQE = 1000 };
 
 static int mood(const char *name) {
   const char *now = getenv("FAKE_VERBS");
@@ -41,9 +44,25 @@ void ibv_free_device_list(struct ibv_device **list) { free(list); }
 const char *ibv_get_device_name(struct ibv_device *of) { return of->name; }
 __be64 ibv_get_device_guid(struct ibv_device *of) { return of ? 0 : 1; }
 
+/* The latest receive, if it has not completed. */
+static struct {
+  int waits;
+  uint64_t id;
+} received;
+
 static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc) {
-  (void)cq, (void)wc;
-  return mood("gone") ? -1 : mood("nonsense") ? count + 1000 : 0;
+  (void)cq;
+  if (mood("gone") || mood("nonsense"))
+    return mood("gone") ? -1 : count + 1000;
+  if (!mood("receives") || !received.waits || count < 1)
+    return 0;
+  received.waits = 0;
+  memset(wc, 0, sizeof *wc);
+  wc->wr_id = received.id;
+  wc->opcode = IBV_WC_RECV;
+  wc->byte_len = 48;
+  wc->wc_flags = IBV_WC_GRH;
+  return 1;
 }
 
 static int req_notify_cq(struct ibv_cq *cq, int solicited) {
@@ -60,6 +79,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
   (void)qp;
+  received.waits = 1;
+  received.id = wr->wr_id;
   if (!mood("vague"))
     *bad = mood("nonsense") ? (void *)16 : wr;
   return mood("nonsense") || mood("vague") ? ENOMEM : answer();
@@ -87,6 +108,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr) 
   (void)context;
   memset(attr, 0, sizeof *attr);
   attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 1;
+  attr->max_cqe = MAX_CQE;
   return answer();
 }
 
@@ -144,8 +166,14 @@ MAKE(ibv_mr, ibv_reg_mr, struct ibv_pd *pd, void *addr, size_t length, int acces
 END(ibv_mr, ibv_dereg_mr)
 MAKE(ibv_comp_channel, ibv_create_comp_channel, struct ibv_context *c)
 END(ibv_comp_channel, ibv_destroy_comp_channel)
-MAKE(ibv_cq, ibv_create_cq, struct ibv_context *c, int n, void *ctx, struct ibv_comp_channel *ch,
-     int vector)
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *c, int n, void *ctx, struct ibv_comp_channel *ch,
+                             int vector) {
+  (void)c, (void)ctx, (void)ch, (void)vector;
+  errno = EINVAL;
+  return n > MAX_CQE ? NULL : object(sizeof(struct ibv_cq));
+}
+
 END(ibv_cq, ibv_destroy_cq)
 MAKE(ibv_srq, ibv_create_srq, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 END(ibv_srq, ibv_destroy_srq)
