@@ -104,7 +104,7 @@ fn describes_the_device(place: &Place) {
 
 #[test]
 fn devices_on_this_machine() {
-    let trial = Trial::start("devices_on_this_machine");
+    let trial = Trial::start_beside_others("devices_on_this_machine");
     if !skip::have_programs(trial.name(), &["ibv_devices", "ibv_devinfo"]) {
         return;
     }
@@ -297,7 +297,7 @@ fn bench_runs() {
 /// The newcomer's command: verifies every byte and prints a table.
 #[test]
 fn demo() {
-    let trial = Trial::start("demo");
+    let trial = Trial::start_beside_others("demo");
     for user in [User::Current, User::Nobody] {
         let Some(place) = trial.loopback(user) else {
             continue;

@@ -33,7 +33,7 @@ fn build(trial: &Trial) -> Option<PathBuf> {
 
 #[test]
 fn c_examples() {
-    let trial = Trial::start("c_examples");
+    let trial = Trial::start_beside_others("c_examples");
     let Some(folder) = build(&trial) else {
         return;
     };

@@ -117,9 +117,10 @@ programs! {
     #[ignore = "./test full"]
     ib_write_lat: User::Nobody, "::1";
     ib_write_bw: User::Current, "127.0.0.1";
-    ib_read_lat: User::Current, "::1";
     #[ignore = "./test full"]
+    ib_read_lat: User::Current, "::1";
     ib_read_bw: User::Nobody, "127.0.0.1";
+    #[ignore = "./test full"]
     ib_atomic_lat: User::Nobody, "127.0.0.1";
     #[ignore = "./test full"]
     ib_atomic_bw: User::Current, "::1";

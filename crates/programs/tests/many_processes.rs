@@ -194,7 +194,7 @@ fn four_pairs_at_once() {
 /// used again: any number of processes may come and be killed.
 #[test]
 fn numbers_of_the_killed_are_reclaimed() {
-    let trial = Trial::start("numbers_of_the_killed_are_reclaimed");
+    let trial = Trial::start_beside_others("numbers_of_the_killed_are_reclaimed");
     let Some(program) = compile::c_program(&trial, "stream") else {
         return;
     };

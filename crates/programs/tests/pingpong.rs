@@ -1,6 +1,6 @@
 //! `ibv_rc_pingpong` and its relatives, unmodified, between two processes.
 
-use rnic_programs::{Pair, Place, Trial, User, pingpong, skip};
+use rnic_programs::{Pair, Place, Trial, User, full, pingpong, skip};
 
 /// Runs it once, with its own check of the received data.
 fn run(pair: &Pair, size: u64, iterations: u64, more: &[&str]) {
@@ -98,7 +98,7 @@ fn events_against_polling() {
     }
 }
 
-/// Every power of two from 1 byte to 1 MiB, and its neighbours.
+/// Powers of two from 1 byte to 1 MiB, every one of them in `./test full`, and their neighbours.
 #[test]
 fn sizes_ipv4() {
     let Some(trial) = trial("sizes_ipv4") else {
@@ -107,7 +107,7 @@ fn sizes_ipv4() {
     let Some((_place, pair)) = loopback(&trial, User::Current, "127.0.0.1") else {
         return;
     };
-    for power in 0..=20 {
+    for power in (0..=20).step_by(if full() { 1 } else { 5 }) {
         run(&pair, 1 << power, 40, &[]);
     }
     for size in [

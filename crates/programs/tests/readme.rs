@@ -146,7 +146,7 @@ fn blocks(path: &str, text: &str) -> Vec<Vec<Command>> {
 /// Somebody who types what README.md and the guides show sees what they show.
 #[test]
 fn the_commands_of_the_documents() {
-    let trial = Trial::start("the_commands_of_the_documents");
+    let trial = Trial::start_beside_others("the_commands_of_the_documents");
     let Some(desk) = Desk::set_up(&trial) else {
         return;
     };
@@ -169,7 +169,7 @@ fn the_commands_of_the_documents() {
 /// tables.
 #[test]
 fn the_pictures_of_the_documents() {
-    let trial = Trial::start("the_pictures_of_the_documents");
+    let trial = Trial::start_beside_others("the_pictures_of_the_documents");
     if !skip::have_programs(trial.name(), &["python3"]) {
         return;
     }
@@ -191,7 +191,7 @@ fn the_pictures_of_the_documents() {
 /// each page leads somewhere.
 #[test]
 fn the_sources_of_the_site() {
-    let trial = Trial::start("the_sources_of_the_site");
+    let trial = Trial::start_beside_others("the_sources_of_the_site");
     if !skip::have_programs(trial.name(), &["python3"]) {
         return;
     }
@@ -222,7 +222,7 @@ fn the_sources_of_the_site() {
 /// A document that shows what a program does not print, or a command that fails, is told.
 #[test]
 fn a_wrong_document() {
-    let trial = Trial::start("a_wrong_document");
+    let trial = Trial::start_beside_others("a_wrong_document");
     let Some(desk) = Desk::set_up(&trial) else {
         return;
     };
