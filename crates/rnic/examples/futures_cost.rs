@@ -2,8 +2,11 @@
 //! by each of both in turns, and their medians.
 //!
 //! ```text
-//! cargo run --release --example futures_cost [ROUNDS] [TRIPS]
+//! cargo run --release --example futures_cost [ROUNDS] [TRIPS] [MANNER]
 //! ```
+//! With the number of a manner, from 0 on, it measures that alone: what the system counts of the
+//! process, as switches of threads (getrusage(2)), is that manner's then.
+//!
 //! Each round does as many trips by each manner, one manner behind the other, so that what disturbs
 //! the machine disturbs all. Client and server are of the same manner. Those that sleep at once do
 //! not look for a message before they sleep, which shows what a wake-up costs.
@@ -206,7 +209,12 @@ fn main() -> Outcome<()> {
             by_futures(by_smol.each_ref())
         }),
     ];
-    let mut times = manners.map(|_| Vec::new());
+    let only = args.next().transpose()?;
+    let manners: Vec<_> = match only {
+        Some(number) => vec![*manners.get(number).ok_or("there is no such manner")?],
+        None => manners.to_vec(),
+    };
+    let mut times = vec![Vec::new(); manners.len()];
     for _ in 0..rounds {
         for ((_, manner), times) in manners.iter().zip(&mut times) {
             times.push(manner()?);

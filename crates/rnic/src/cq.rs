@@ -244,6 +244,12 @@ impl DrivingWait<'_> {
         let mut woken = None;
         loop {
             let waiting = nic::CompChannel::wait_for_any(channels, woken, over)?;
+            if !matches!(waiting, Some(Waiting::SleepOnChannel) | None) {
+                // Else the event came by the device's own thread, and the next time would, too.
+                channels
+                    .iter()
+                    .for_each(nic::CompChannel::is_waited_for_driving);
+            }
             let (packets, until) = match waiting {
                 Some(Waiting::SleepOn(packets)) => (packets, deadline),
                 // What is ready, if the time is not over.

@@ -119,6 +119,9 @@ impl Driven {
             for channel in &state.channels {
                 let driven = !by.is_empty() && channel.raw.is_driven_with(&by);
                 channel.sleepers.driven(driven);
+                if driven {
+                    channel.raw.is_waited_for_driving();
+                }
                 missed |= !driven && channel.sleepers.count() > 0;
             }
             if !missed {
