@@ -2,10 +2,14 @@
 //! by each of both in turns, and their medians.
 //!
 //! ```text
-//! cargo run --release --example futures_cost [ROUNDS] [TRIPS]
+//! cargo run --release --example futures_cost [ROUNDS] [TRIPS] [MANNER]
 //! ```
+//! With the number of a manner, from 0 on, it measures that alone: what the system counts of the
+//! process, as switches of threads (getrusage(2)), is that manner's then.
+//!
 //! Each round does as many trips by each manner, one manner behind the other, so that what disturbs
-//! the machine disturbs all. Client and server are of the same manner.
+//! the machine disturbs all. Client and server are of the same manner. Those that sleep at once do
+//! not look for a message before they sleep, which shows what a wake-up costs.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -17,6 +21,8 @@ use rnic::{CompletionOpcode, Context, Rc, SendRequest};
 
 const SIZE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(30);
+/// As of [`rnic::CompletionQueue::wait`].
+const SPIN: Duration = Duration::from_micros(50);
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -53,13 +59,27 @@ fn blocking_pair(context: &Context) -> Outcome<[Blocking; 2]> {
     Ok([connect(left, to_right)?, connect(right, to_left)?])
 }
 
-fn futures_pair(context: &Context) -> Outcome<[Futures; 2]> {
+/// smol waits for the descriptors.
+struct Smol;
+
+impl aio::Reactor for Smol {
+    fn watch(&self, source: aio::Source) -> std::io::Result<aio::Watch> {
+        let source = smol::Async::new_nonblocking(source)?;
+        let task = smol::spawn(async move {
+            while source.readable().await.is_ok() && source.get_ref().readable() {}
+        });
+        Ok(aio::Watch::new(task))
+    }
+}
+
+fn futures_pair(
+    context: &Context,
+    set: impl Fn(aio::CompletionQueueBuilder) -> aio::CompletionQueueBuilder,
+) -> Outcome<[Futures; 2]> {
     let gid = context.loopback_gid()?;
     let prepare = || -> Outcome<_> {
-        let (pd, cq) = (
-            context.alloc_pd()?,
-            aio::CompletionQueue::new(context, 256)?,
-        );
+        let pd = context.alloc_pd()?;
+        let cq = set(aio::CompletionQueue::builder(context, 256)).build()?;
         let qp = cq.create_qp::<Rc>(&pd).gid(&gid).receives(4, SIZE);
         Ok(qp.build()?)
     };
@@ -71,7 +91,7 @@ fn futures_pair(context: &Context) -> Outcome<[Futures; 2]> {
 
 /// The client begins, the server answers. Each sends a message, and waits for the send and for the
 /// next message, in whichever order they come.
-fn blocking(side: &Blocking, begins: bool, trips: usize) -> Outcome<()> {
+fn blocking(side: &Blocking, spin: Duration, begins: bool, trips: usize) -> Outcome<()> {
     let mut buffer = Some(side.pd.buffer(SIZE)?);
     let (mut to_send, mut sent, mut received) = (usize::from(begins), 0, 0);
     loop {
@@ -84,7 +104,7 @@ fn blocking(side: &Blocking, begins: bool, trips: usize) -> Outcome<()> {
         if (sent, received) == (trips, trips) {
             return Ok(());
         }
-        let completion = side.cq.wait(PATIENCE)?.ok()?;
+        let completion = side.cq.wait_spinning(spin, PATIENCE)?.ok()?;
         if completion.opcode() == CompletionOpcode::Recv {
             received += 1;
             to_send += usize::from(!begins || received < trips);
@@ -150,36 +170,62 @@ fn main() -> Outcome<()> {
     let trips = args.next().transpose()?.unwrap_or(5000).max(1);
     let context = Context::open()?;
     let [left, right] = &blocking_pair(&context)?;
-    let [ours, theirs] = &futures_pair(&context)?;
-    let mut times = [vec![], vec![], vec![]];
-    for _ in 0..rounds {
-        times[0].push(trip(
+    let [ours, theirs] = &futures_pair(&context, |builder| builder)?;
+    let asleep = &futures_pair(&context, |builder| builder.spin(Duration::ZERO))?;
+    let by_smol = &futures_pair(&context, |builder| {
+        builder.spin(Duration::ZERO).reactor(Smol)
+    })?;
+    let by_blocking = |spin| {
+        trip(
             trips,
-            || blocking(right, false, trips),
-            || blocking(left, true, trips),
-        )?);
-        times[1].push(trip(
+            move || blocking(right, spin, false, trips),
+            move || blocking(left, spin, true, trips),
+        )
+    };
+    let by_futures = |[ours, theirs]: [&Futures; 2]| {
+        trip(
             trips,
             || aio::block_on(futures(theirs, false, trips)),
             || aio::block_on(futures(ours, true, trips)),
-        )?);
-        times[2].push(trip(
+        )
+    };
+    let on_tokio = || {
+        trip(
             trips,
             || on_tokio(futures(theirs, false, trips)),
             || on_tokio(futures(ours, true, trips)),
-        )?);
-    }
-    let names = [
-        "calls that block",
-        "futures, rnic::aio::block_on",
-        "futures, tokio",
+        )
+    };
+    type Manner<'a> = &'a dyn Fn() -> Outcome<f64>;
+    let manners: [(&str, Manner<'_>); 6] = [
+        ("calls that block", &|| by_blocking(SPIN)),
+        ("futures, rnic::aio::block_on", &|| {
+            by_futures([ours, theirs])
+        }),
+        ("futures, tokio", &on_tokio),
+        ("calls that sleep at once", &|| by_blocking(Duration::ZERO)),
+        ("futures that do", &|| by_futures(asleep.each_ref())),
+        ("futures that do, smol's reactor", &|| {
+            by_futures(by_smol.each_ref())
+        }),
     ];
+    let only = args.next().transpose()?;
+    let manners: Vec<_> = match only {
+        Some(number) => vec![*manners.get(number).ok_or("there is no such manner")?],
+        None => manners.to_vec(),
+    };
+    let mut times = vec![Vec::new(); manners.len()];
+    for _ in 0..rounds {
+        for ((_, manner), times) in manners.iter().zip(&mut times) {
+            times.push(manner()?);
+        }
+    }
     let base = median(&mut times[0]);
     println!("{rounds} rounds of {trips} trips of {SIZE} bytes each, medians:");
-    for (name, times) in names.iter().zip(&mut times) {
+    for ((name, _), times) in manners.iter().zip(&mut times) {
         let time = median(times);
         println!(
-            "{name:30} {time:8.0} ns a trip, {:.2} of the first",
+            "{name:32} {time:8.0} ns a trip, {:.2} of the first",
             time / base
         );
     }

@@ -164,71 +164,119 @@ fn wait_with(
     others: &[BorrowedFd<'_>],
     deadline: Option<Instant>,
 ) -> Result<bool> {
-    let failed = |source| Error::Verb {
-        verb: "ibv_get_cq_event",
-        reason: "cannot wait on the channel".to_owned(),
-        source,
-    };
     let others = others.iter().map(|fd| fd::readable(fd.as_raw_fd()));
-    let mut fds: SmallVec<[libc::pollfd; 8]> = others.collect();
-    let count = fds.len();
+    let mut fds: Awaited = others.collect();
+    let looked_at = fds.len();
     fds.push(fd::readable(channel.raw.fd()));
     let raw = match &channel.raw {
         device::CompChannel::Software(raw) => raw,
         // A device that runs by itself.
         device::CompChannel::System(raw) => {
             raw.check_alive("ibv_get_cq_event")?;
-            return fd::wait_any(&mut fds, deadline).map_err(failed);
+            return fd::wait_any(&mut fds, deadline).map_err(cannot_wait);
         }
     };
-    let fds = RefCell::new(fds);
-    let looked = Cell::new(Instant::now());
-    let over = || {
-        if raw.has_event() {
-            return true;
-        }
-        if looked.get().elapsed() < OTHERS {
-            return false;
-        }
-        let now = Instant::now();
-        looked.set(now);
-        deadline.is_some_and(|at| at <= now) || fd::are_ready(&mut fds.borrow_mut()[..count])
-    };
-    let channels = [raw.clone()];
-    if count == 0 {
+    if looked_at == 0 {
         raw.begin_wait("ibv_get_cq_event");
     }
     let waited = Waited;
-    let mut woken = None;
-    loop {
-        let waiting = nic::CompChannel::wait_for_any(&channels, woken, over)?;
-        let (packets, until) = match waiting {
-            Some(Waiting::SleepOn(packets)) => (packets, deadline),
-            // What is ready, if the time is not over.
-            Some(Waiting::Over) => (Packets::NONE, Some(Instant::now())),
-            Some(Waiting::SleepOnChannel) | None => (Packets::NONE, deadline),
-        };
-        let mut fds = fds.borrow_mut();
-        fds.truncate(count + 1);
-        fds.extend(packets.fds().iter().map(|fd| fd::readable(*fd)));
-        let ready = fd::wait_any(&mut fds, until).map_err(failed);
-        let its = fds[..=count].iter().any(|fd| fd.revents != 0);
-        let sleeps_on_packets = matches!(waiting, Some(Waiting::SleepOn(_)));
-        if sleeps_on_packets && matches!(ready, Ok(true)) && !its {
-            let readable = fds[count + 1..].iter().map(|fd| fd.revents != 0);
-            woken = Some(Readable::new(readable));
-            continue;
-        }
-        nic::CompChannel::end_wait();
-        ready?;
-        if its || deadline.is_some_and(|at| at <= Instant::now()) {
-            if raw.has_event() {
-                waited.end(nic::Over::Done);
+    let wait = DrivingWait {
+        channels: std::slice::from_ref(raw),
+        fds,
+        looked_at,
+        deadline,
+    };
+    let ready = wait.run(|| raw.has_event(), || true)?;
+    if raw.has_event() {
+        waited.end(nic::Over::Done);
+    }
+    Ok(ready)
+}
+
+fn cannot_wait(source: std::io::Error) -> Error {
+    Error::Verb {
+        verb: "ibv_get_cq_event",
+        reason: "cannot wait on the channel".to_owned(),
+        source,
+    }
+}
+
+/// Descriptors that a thread waits for.
+pub(crate) type Awaited = SmallVec<[libc::pollfd; 8]>;
+
+/// A wait in which the thread drives the engines of these channels itself.
+pub(crate) struct DrivingWait<'a> {
+    pub(crate) channels: &'a [nic::CompChannel],
+    /// What ends it when it is readable.
+    pub(crate) fds: Awaited,
+    /// So many of these, from the first on, are looked at also while the thread is awake. Of the
+    /// others `is_there` tells.
+    pub(crate) looked_at: usize,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl DrivingWait<'_> {
+    /// Waits. False: none of the descriptors is readable, and the deadline passed or the thread
+    /// `stays` no longer, which it is asked when packets woke it that were for others. `is_there`
+    /// is asked often.
+    pub(crate) fn run(self, is_there: impl Fn() -> bool, stays: impl Fn() -> bool) -> Result<bool> {
+        let DrivingWait {
+            channels,
+            fds,
+            looked_at,
+            deadline,
+        } = self;
+        let count = fds.len();
+        let fds = RefCell::new(fds);
+        let looked = Cell::new(Instant::now());
+        let over = || {
+            if is_there() {
+                return true;
             }
-            return Ok(its);
+            if looked.get().elapsed() < OTHERS {
+                return false;
+            }
+            let now = Instant::now();
+            looked.set(now);
+            deadline.is_some_and(|at| at <= now)
+                || fd::are_ready(&mut fds.borrow_mut()[..looked_at])
+        };
+        let mut woken = None;
+        loop {
+            let waiting = nic::CompChannel::wait_for_any(channels, woken, over)?;
+            if !matches!(waiting, Some(Waiting::SleepOnChannel) | None) {
+                // Else the event came by the device's own thread, and the next time would, too.
+                channels
+                    .iter()
+                    .for_each(nic::CompChannel::is_waited_for_driving);
+            }
+            let (packets, until) = match waiting {
+                Some(Waiting::SleepOn(packets)) => (packets, deadline),
+                // What is ready, if the time is not over.
+                Some(Waiting::Over) => (Packets::NONE, Some(Instant::now())),
+                Some(Waiting::SleepOnChannel) | None => (Packets::NONE, deadline),
+            };
+            let mut fds = fds.borrow_mut();
+            fds.truncate(count);
+            fds.extend(packets.fds().iter().map(|fd| fd::readable(*fd)));
+            let ready = fd::wait_any(&mut fds, until).map_err(cannot_wait);
+            let its = fds[..count].iter().any(|fd| fd.revents != 0);
+            let sleeps_on_packets = matches!(waiting, Some(Waiting::SleepOn(_)));
+            if sleeps_on_packets && matches!(ready, Ok(true)) && !its {
+                let readable = fds[count..].iter().map(|fd| fd.revents != 0);
+                woken = Some(Readable::new(readable));
+                if stays() {
+                    continue;
+                }
+            }
+            nic::CompChannel::end_wait();
+            ready?;
+            if its || !stays() || deadline.is_some_and(|at| at <= Instant::now()) {
+                return Ok(its);
+            }
+            // Another thread has taken the event.
+            woken = None;
         }
-        // Another thread has taken the event.
-        woken = None;
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -15,7 +15,7 @@ use rustix_futex_sync::{Mutex, OnceLock as Once};
 use super::arming::Arming;
 use super::lane::{Lane, News};
 use super::manager::Manager;
-use super::reactor::{self, Descriptor, Reactor, Watched, Watching};
+use super::reactor::{self, Descriptor, Reactor, Sleepers, Watched, Watching};
 use crate::completion::Completion;
 use crate::context;
 use crate::cq::CompletionQueue;
@@ -39,8 +39,7 @@ pub(super) struct Core {
     capacity: u32,
     /// The thread that has it takes completions and hands them out: so they stay in order.
     turn: Mutex<Turn>,
-    /// Futures that sleep, and requests that nobody waits for but whose end is awaited.
-    sleepers: AtomicUsize,
+    sleepers: Arc<Sleepers>,
     lanes: Mutex<Lanes>,
     /// Places in the queue that its queue pairs may need.
     reserved: AtomicU32,
@@ -86,6 +85,7 @@ impl Hasher for OfNumber {
 }
 
 struct Broken {
+    verb: &'static str,
     text: String,
     errno: i32,
 }
@@ -93,7 +93,7 @@ struct Broken {
 impl Broken {
     fn error(&self) -> Error {
         Error::Verb {
-            verb: "ibv_poll_cq",
+            verb: self.verb,
             reason: self.text.clone(),
             source: std::io::Error::from_raw_os_error(self.errno),
         }
@@ -112,7 +112,7 @@ impl Core {
             capacity: cq.capacity().max(entries),
             cq,
             turn: Mutex::default(),
-            sleepers: AtomicUsize::new(0),
+            sleepers: Arc::default(),
             lanes: Mutex::default(),
             reserved: AtomicU32::new(0),
             spin,
@@ -254,17 +254,19 @@ impl Core {
         };
         drop(turn);
         news.tell();
+        self.sleepers.are_about_to_sleep();
         done.map_err(|error| self.fail(error))
     }
 
     /// All futures that wait are told; the same error again.
     fn fail(&self, error: Error) -> Error {
         let errno = error.errno().unwrap_or(libc::EIO);
-        let text = match &error {
-            Error::Verb { reason, .. } => reason.clone(),
-            other => other.to_string(),
+        let (verb, text) = match &error {
+            Error::Verb { verb, reason, .. } => (*verb, reason.clone()),
+            other => ("ibv_poll_cq", other.to_string()),
         };
-        if self.is_alive() && self.broken.set(Broken { text, errno }).is_ok() {
+        let broken = Broken { verb, text, errno };
+        if self.is_alive() && self.broken.set(broken).is_ok() {
             let lanes: Vec<Arc<Lane>> = self.lanes.lock().values().cloned().collect();
             let mut news = News::default();
             for lane in lanes {
@@ -289,7 +291,7 @@ impl Core {
 
     /// A request that nobody waits for, but which has to be seen to its end, is in flight.
     pub(super) fn awaits(self: &Arc<Self>) -> Awaited {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.sleepers.enter();
         let awaited = Awaited(self.clone());
         // It is for what has failed already that this fails.
         let _ = self.arm();
@@ -320,8 +322,16 @@ impl Watched for Core {
         }
     }
 
+    fn fail(&self, error: Error) {
+        let _ = Core::fail(self, error);
+    }
+
     fn watching(&self) -> &Watching {
         &self.watching
+    }
+
+    fn sleepers(&self) -> Option<Arc<Sleepers>> {
+        Some(self.sleepers.clone())
     }
 }
 
@@ -331,7 +341,7 @@ impl Core {
             turn.arming.reported();
         }
         self.take_all(turn, news)?;
-        if turn.arming.taken(self.sleepers.load(Ordering::SeqCst)) {
+        if turn.arming.taken(self.sleepers.count()) {
             self.cq.arm(false);
             self.take_all(turn, news)?;
         }
@@ -344,7 +354,7 @@ pub(super) struct Awaited(Arc<Core>);
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.0.sleepers.leave();
     }
 }
 
@@ -405,7 +415,7 @@ impl Wait {
         if !matches!(self.phase, Phase::Sleeps) {
             self.phase = Phase::Sleeps;
             // Before the waker is left: who takes completions from now on arms the queue.
-            core.sleepers.fetch_add(1, Ordering::SeqCst);
+            core.sleepers.enter();
         }
         if let Some(answer) = check(Some(cx.waker())) {
             self.end(core);
@@ -474,7 +484,7 @@ impl Wait {
             Phase::New => {}
             Phase::Spins { .. } => self.give_back(core),
             Phase::Sleeps => {
-                core.sleepers.fetch_sub(1, Ordering::SeqCst);
+                core.sleepers.leave();
             }
         }
         self.phase = Phase::New;

@@ -94,6 +94,16 @@ impl Watched for Inner {
         goes_on
     }
 
+    fn fail(&self, error: Error) {
+        let mut state = self.state.lock();
+        state.failed = Some(error);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     fn watching(&self) -> &Watching {
         &self.watching
     }

@@ -102,6 +102,12 @@ impl Watched for Manager {
         }
     }
 
+    fn fail(&self, error: Error) {
+        if self.is_alive() {
+            Manager::fail(self, &error);
+        }
+    }
+
     fn watching(&self) -> &Watching {
         &self.watching
     }

@@ -63,6 +63,7 @@ mod arming;
 mod connect;
 mod core;
 mod datagram;
+mod driving;
 mod events;
 mod lane;
 mod manager;

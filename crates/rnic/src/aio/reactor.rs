@@ -3,24 +3,28 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix_futex_sync::Mutex;
 
+use super::driving::Driven;
 use crate::cm::CmChannel;
 use crate::context::Context;
 use crate::cq::CompletionChannel;
 use crate::error::{Error, Result};
+use crate::nic::CompChannel;
 use crate::raw::per_process::PerProcess;
 
 /// Waits until descriptors are readable, and tells.
 ///
-/// The default is a thread, one for the process, which starts at its first use. A program whose
-/// runtime waits for descriptors anyway saves that thread and a switch to it by a reactor of its
-/// own; `Tokio` is one with the feature `tokio`. This is one for smol:
+/// The default is a thread, one for the process, which starts at its first use. While futures sleep
+/// it takes in the packets of the software NIC itself, so that a message wakes this thread, and
+/// this thread the task. A runtime that waits for descriptors anyway can do it instead of the
+/// thread, but then the device's own thread takes packets in. `Tokio` is such a reactor with the
+/// feature `tokio`. This is one for smol:
 ///
 /// ```
 /// use rnic::aio::{Reactor, Source, Watch};
@@ -87,8 +91,60 @@ impl AsFd for Descriptor {
 pub(super) trait Watched: Send + Sync + 'static {
     /// Takes what there is; false: nothing more will come.
     fn on_readable(&self) -> bool;
+    /// Its descriptor is watched no longer: nothing will be told.
+    fn fail(&self, error: Error);
     /// Its watch.
     fn watching(&self) -> &Watching;
+    /// Those who sleep until completions come, if it has any.
+    fn sleepers(&self) -> Option<Arc<Sleepers>> {
+        None
+    }
+}
+
+/// Futures of one completion queue that sleep, and requests that nobody waits for but whose end is
+/// awaited.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    count: AtomicUsize,
+    /// The default reactor watches the queue's channel,
+    watched: AtomicBool,
+    /// and its thread takes in packets for it as long as somebody sleeps, or is about to.
+    driven: AtomicBool,
+}
+
+impl Sleepers {
+    pub(super) fn enter(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn leave(&self) {
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Somebody has entered, and the queue is armed. A reactor that lay down while nobody slept is
+    /// told. It need not be for the completion to be seen: it costs a wake-up less.
+    pub(super) fn are_about_to_sleep(&self) {
+        let watched = self.watched.load(Ordering::Relaxed);
+        if watched
+            && !self.driven.load(Ordering::SeqCst)
+            && !self.driven.swap(true, Ordering::SeqCst)
+            && let Ok(epoll) = Epoll::of_process()
+        {
+            epoll.ring();
+        }
+    }
+
+    pub(super) fn watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Relaxed);
+    }
+
+    pub(super) fn driven(&self, driven: bool) {
+        self.driven.store(driven, Ordering::SeqCst);
+    }
 }
 
 /// The one watch of a descriptor that counts. Another one, which comes late or is replaced, ends.
@@ -225,26 +281,33 @@ impl Reactor for Shared {
     }
 }
 
-struct Epoll {
+/// The bell among the sources.
+const BELL: u64 = u64::MAX;
+
+pub(super) struct Epoll {
     /// The process that has the thread: a forked child has not.
     process: u32,
     set: OwnedFd,
-    sources: Mutex<HashMap<u64, Arc<Source>>>,
+    /// Ends a wait of the thread.
+    bell: OwnedFd,
+    sources: Mutex<Sources>,
+    pub(super) driven: Driven,
     next: AtomicU64,
     started: AtomicBool,
 }
 
+#[derive(Default)]
+struct Sources {
+    all: HashMap<u64, Arc<Source>>,
+    /// The thread has ended: the system refuses to wait, and why.
+    broken: Option<rustix::io::Errno>,
+}
+
 impl Epoll {
-    fn of_process() -> io::Result<&'static Epoll> {
+    pub(super) fn of_process() -> io::Result<&'static Epoll> {
         static EPOLL: PerProcess<Epoll> = PerProcess::new();
         let epoll = EPOLL.get_or_make(|| -> io::Result<Epoll> {
-            Ok(Epoll {
-                process: std::process::id(),
-                set: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-                sources: Mutex::default(),
-                next: AtomicU64::new(0),
-                started: AtomicBool::new(false),
-            })
+            Epoll::with(epoll::create(epoll::CreateFlags::CLOEXEC)?)
         })?;
         if !epoll.started.swap(true, Ordering::AcqRel) {
             let thread = std::thread::Builder::new().name("rnic-reactor".to_owned());
@@ -256,46 +319,121 @@ impl Epoll {
         Ok(epoll)
     }
 
+    fn with(set: OwnedFd) -> io::Result<Epoll> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Epoll {
+            process: std::process::id(),
+            set,
+            bell,
+            sources: Mutex::default(),
+            driven: Driven::default(),
+            next: AtomicU64::new(0),
+            started: AtomicBool::new(false),
+        })
+    }
+
     fn add(&'static self, source: Source) -> io::Result<Registered> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let source = Arc::new(source);
-        self.sources.lock().insert(id, source.clone());
+        let mut sources = self.sources.lock();
+        let broken = sources.broken.map_or(Ok(()), Err);
+        sources.all.insert(id, source.clone());
+        drop(sources);
         let data = epoll::EventData::new_u64(id);
-        let added = epoll::add(&self.set, source.as_fd(), data, epoll::EventFlags::IN);
-        if let Err(error) = added {
-            self.sources.lock().remove(&id);
+        let add = || epoll::add(&self.set, source.as_fd(), data, epoll::EventFlags::IN);
+        if let Err(error) = broken.and_then(|()| add()) {
+            self.sources.lock().all.remove(&id);
             // There is no other reactor to turn to.
             if let Some(source) = Arc::into_inner(source) {
                 source.forget();
             }
             return Err(error.into());
         }
+        if let Some(Descriptor::Completions(channel)) = &source.fd
+            && let Some(sleepers) = source.whose.upgrade().and_then(|whose| whose.sleepers())
+        {
+            self.driven.add(id, channel, sleepers);
+        }
         Ok(Registered { epoll: self, id })
     }
 
     fn remove(&self, id: u64) {
-        let source = self.sources.lock().remove(&id);
+        self.driven.remove(id, || self.ring());
+        let source = self.sources.lock().all.remove(&id);
         if let Some(source) = source {
             // It fails if the descriptor has left by itself.
             let _ = epoll::delete(&self.set, source.as_fd());
         }
     }
 
+    /// The thread looks anew what it waits for.
+    pub(super) fn ring(&self) {
+        // It fails if it has been rung so often that it is heard anyway.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
     fn run(&self) {
+        let data = epoll::EventData::new_u64(BELL);
+        let mut done = epoll::add(&self.set, &self.bell, data, epoll::EventFlags::IN);
         let mut events = Vec::with_capacity(64);
-        loop {
+        while done.is_ok() {
+            let seen = CompChannel::events_so_far();
+            // It may have waited already: then it takes what is there.
+            let driven = self.driven.wait(self.set.as_fd(), seen);
+            let timeout = driven.then_some(
+                const {
+                    &Timespec {
+                        tv_sec: 0,
+                        tv_nsec: 0,
+                    }
+                },
+            );
             events.clear();
-            match epoll::wait(&self.set, spare_capacity(&mut events), None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // The set is this process's own: it cannot fail.
-                Err(error) => unreachable!("epoll_wait: {error}"),
-            }
+            done = match epoll::wait(&self.set, spare_capacity(&mut events), timeout) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+                Err(error) => Err(error),
+            };
             for event in &events {
-                let id = event.data.u64();
-                let source = self.sources.lock().get(&id).cloned();
-                if source.is_some_and(|source| !source.readable()) {
-                    self.remove(id);
+                match event.data.u64() {
+                    BELL => {
+                        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+                    }
+                    id => self.tell(id),
                 }
+            }
+        }
+        if let Err(error) = done {
+            self.break_with(error);
+        }
+    }
+
+    fn tell(&self, id: u64) {
+        let source = self.sources.lock().all.get(&id).cloned();
+        if source.is_some_and(|source| !source.readable()) {
+            self.remove(id);
+        }
+    }
+
+    /// The system does not let the thread wait, as where the program has closed descriptors that
+    /// are not its own. Nobody is to wait for news that will not come.
+    fn break_with(&self, errno: rustix::io::Errno) {
+        let mut sources = self.sources.lock();
+        sources.broken = Some(errno);
+        let all: Vec<_> = sources.all.drain().collect();
+        drop(sources);
+        for (id, source) in all {
+            self.driven.remove(id, || {});
+            if let Some(whose) = source.whose.upgrade() {
+                whose.fail(Error::Verb {
+                    verb: "epoll_wait",
+                    reason: "the thread that waits for completions cannot go on; perhaps the \
+                             program has closed descriptors that are not its own"
+                        .to_owned(),
+                    source: errno.into(),
+                });
+            }
+            if let Some(source) = Arc::into_inner(source) {
+                source.forget();
             }
         }
     }
@@ -313,5 +451,104 @@ impl Drop for Registered {
         if self.epoll.process == std::process::id() {
             self.epoll.remove(self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context as Task, Poll, Wake, Waker};
+    use std::time::Duration;
+
+    use futures_core::Stream;
+
+    use super::super::{CompletionQueue, DeviceEvents, Listener};
+    use super::*;
+    use crate::Rc;
+
+    /// A set that the system refuses to wait for.
+    struct Refused(&'static Epoll);
+
+    impl Reactor for Refused {
+        fn watch(&self, source: Source) -> io::Result<Watch> {
+            let epoll = self.0;
+            let id = epoll.next.fetch_add(1, Ordering::Relaxed);
+            epoll.sources.lock().all.insert(id, Arc::new(source));
+            Ok(Watch::new(Registered { epoll, id }))
+        }
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn is_why<T>(outcome: Poll<Result<T>>) -> bool {
+        let Poll::Ready(Err(error)) = outcome else {
+            return false;
+        };
+        assert_eq!(error.errno(), Some(libc::EINVAL));
+        error.to_string().contains("cannot go on")
+    }
+
+    /// A program that closes descriptors which are not its own takes the set of the thread away:
+    /// every future is woken and says so, and so does what begins afterwards.
+    #[test]
+    fn a_thread_that_cannot_wait_tells_all_futures() {
+        // No set at all: epoll_wait(2) gives EINVAL.
+        let set = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+        let epoll: &'static Epoll = Box::leak(Box::new(Epoll::with(set).expect("a bell")));
+        let context = Context::open_by_name("rnic0").expect("the device opens");
+        let cq = CompletionQueue::builder(&context, 256).spin(Duration::ZERO);
+        let cq = cq.reactor(Refused(epoll)).build().expect("a queue");
+        let (gid, pd) = (context.loopback_gid(), context.alloc_pd());
+        let (gid, pd) = (gid.expect("an address"), pd.expect("pd"));
+        let builder = || cq.create_qp::<Rc>(&pd).gid(&gid).receives(1, 64);
+        let (left, right) = (builder().build(), builder().build());
+        let (left, right) = (left.expect("qp"), right.expect("qp"));
+        let (to_left, to_right) = (left.endpoint(), right.endpoint());
+        let left = left.handshake(to_right).expect("handshake");
+        let _right = right.handshake(to_left).expect("handshake");
+        let listener = Listener::<Rc>::bind(&cq, (gid.addr, 0)).expect("listens");
+        let mut events =
+            pin!(DeviceEvents::with_reactor(&context, &Refused(epoll)).expect("watched"));
+
+        let counts = [(); 3].map(|()| Arc::new(Count::default()));
+        let wakers = counts.clone().map(Waker::from);
+        let mut tasks = wakers.each_ref().map(|waker| Task::from_waker(waker));
+        let (mut receive, mut accept) = (pin!(left.recv()), pin!(listener.accept()));
+        assert!(receive.as_mut().poll(&mut tasks[0]).is_pending());
+        assert!(accept.as_mut().poll(&mut tasks[1]).is_pending());
+        assert!(events.as_mut().poll_next(&mut tasks[2]).is_pending());
+        epoll.run();
+        for count in &counts {
+            assert!(count.0.load(Ordering::SeqCst) > 0, "nobody sleeps for ever");
+        }
+        assert!(is_why(receive.as_mut().poll(&mut tasks[0])));
+        assert!(is_why(accept.as_mut().poll(&mut tasks[1]).map_ok(drop)));
+        let Poll::Ready(Some(told)) = events.as_mut().poll_next(&mut tasks[2]) else {
+            panic!("the stream ends with an error");
+        };
+        assert!(is_why(Poll::Ready(told)));
+        assert!(matches!(
+            events.as_mut().poll_next(&mut tasks[2]),
+            Poll::Ready(None)
+        ));
+        assert!(
+            is_why(pin!(left.recv()).poll(&mut tasks[0])),
+            "also what begins later"
+        );
+        let late = Source {
+            fd: Some(Descriptor::Device(context.clone())),
+            whose: Arc::downgrade(&cq.core) as Weak<dyn Watched>,
+            number: 0,
+        };
+        let late = epoll.add(late).map(drop).expect_err("there is no thread");
+        assert_eq!(late.raw_os_error(), Some(libc::EINVAL));
     }
 }

@@ -184,6 +184,13 @@ impl CompChannel {
         Ok(Some(waiting_for_channels(wait)))
     }
 
+    /// Whoever waits for its events drives its engines meanwhile, as by
+    /// [`CompChannel::wait_for_any`]: to arm one of its queues need not have the device's own
+    /// thread take packets in.
+    pub fn is_waited_for_driving(&self) {
+        self.shared.waited_inside();
+    }
+
     /// The calling thread waits for an event of it from now on, in that call, until
     /// [`wait_over`](crate::wait_over).
     pub fn begin_wait(&self, verb: &'static str) {
