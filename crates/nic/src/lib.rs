@@ -58,8 +58,8 @@ pub use rnic_sys::PerThread;
 pub use sync::within::within;
 
 pub use observe::{
-    MOST_FAILURES, Over, Unacknowledged, refused_verb, survived_refusals, wait_for_acks,
-    wait_in_sockets, wait_over, was_reached,
+    Asleep, Awaited, Futures, MOST_FAILURES, Over, Unacknowledged, refused_verb, survived_refusals,
+    wait_for_acks, wait_in_sockets, wait_over, was_reached,
 };
 pub use rnic_host::is_stopped;
 pub use rnic_link::{

@@ -1,7 +1,7 @@
 //! Event channels.
 
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::event::Event;
 use super::id::Id;
@@ -103,6 +103,12 @@ impl EventChannel {
     /// [`wait_over`](crate::wait_over).
     pub fn begin_wait(&self, verb: &'static str) {
         waits::begin(verb, || Wanted::CmEvent(self.fd()));
+    }
+
+    /// See [`crate::CompChannel::know_futures`].
+    pub fn know_futures(&self, futures: Weak<dyn waits::Futures>) {
+        let source = || Source::Connections(Arc::downgrade(&self.shared.fd));
+        waits::know_futures(futures, source);
     }
 
     /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he

@@ -12,7 +12,8 @@ impl Engine {
     pub(crate) fn facts_of(&self, long: &Long, facts: &mut Facts) {
         let among = |cq: &Arc<CqShared>| long.cqs.iter().any(|own| Arc::ptr_eq(own, cq));
         if !long.cqs.is_empty() {
-            for entry in self.entries() {
+            let own = |qpn: u32| long.qpn().is_none_or(|own| own == qpn);
+            for entry in self.entries().filter(|entry| own(entry.shared.qpn)) {
                 let shared = &entry.shared;
                 let sends_here = shared.send_cq.as_ref().is_some_and(among);
                 let receives_here = shared.recv_cq.as_ref().is_some_and(among);

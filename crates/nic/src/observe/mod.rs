@@ -42,7 +42,9 @@ pub use failure::{refused_verb, survived_refusals, was_reached};
 pub(crate) use file::closed;
 pub use latency::Histogram;
 pub(crate) use latency::Latencies;
-pub use waits::{Over, Unacknowledged, wait_for_acks, wait_in_sockets, wait_over};
+pub use waits::{
+    Asleep, Awaited, Futures, Over, Unacknowledged, wait_for_acks, wait_in_sockets, wait_over,
+};
 pub(crate) use way::no_answer;
 
 use crate::memory::RegionFacts;

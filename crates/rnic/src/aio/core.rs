@@ -5,7 +5,7 @@ use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use crate::completion::Completion;
 use crate::context;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
+use crate::nic::{Asleep, Futures};
 
 /// Looks in one poll of a future that spins: about a microsecond.
 const LOOKS: usize = 16;
@@ -108,7 +109,7 @@ impl Core {
         spin: Duration,
         reactor: Arc<dyn Reactor>,
     ) -> Arc<Core> {
-        Arc::new(Core {
+        let core = Arc::new(Core {
             capacity: cq.capacity().max(entries),
             cq,
             turn: Mutex::default(),
@@ -123,7 +124,10 @@ impl Core {
             watching: Watching::default(),
             is_watched: AtomicBool::new(false),
             manager: Once::new(),
-        })
+        });
+        let futures: Weak<dyn Futures> = Arc::downgrade(&core) as _;
+        core.cq.channel().raw().know_futures(futures);
+        core
     }
 
     pub(super) fn cq(&self) -> &CompletionQueue {
@@ -346,6 +350,16 @@ impl Core {
             self.take_all(turn, news)?;
         }
         Ok(())
+    }
+}
+
+impl Futures for Core {
+    fn asleep(&self) -> Vec<Asleep> {
+        if !self.is_alive() {
+            return Vec::new();
+        }
+        let lanes: Vec<Arc<Lane>> = self.lanes.lock().values().cloned().collect();
+        lanes.iter().flat_map(|lane| lane.asleep()).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::pool::Pool;
 use crate::completion::Completion;
 use crate::error::CompletionError;
-use crate::nic::{CompletionOpcode, Status};
+use crate::nic::{Asleep, Awaited, CompletionOpcode, Status};
 use crate::post::{PostError, SendRequest};
 use crate::raw::memory::Buffer;
 
@@ -106,6 +106,12 @@ impl Outcomes {
         }
     }
 
+    /// A future sleeps until one of them is done, or all.
+    fn is_awaited(&self) -> bool {
+        let state = self.state.lock();
+        state.waker.is_some() || state.next.is_some()
+    }
+
     pub(super) fn take_buffers(&self) -> Vec<Buffer> {
         std::mem::take(&mut self.state.lock().buffers)
     }
@@ -182,6 +188,8 @@ struct State {
     room: VecDeque<(u64, Waker)>,
     inbox: VecDeque<Completion>,
     readers: Vec<(u64, Waker)>,
+    /// Messages so far.
+    arrived: u64,
     failed: Option<CompletionError>,
     receives: usize,
     /// Receives whose messages the program holds; they are posted again.
@@ -442,6 +450,42 @@ impl Lane {
         }
     }
 
+    /// What futures sleep for.
+    pub(super) fn asleep(&self) -> impl Iterator<Item = Asleep> + use<> {
+        let state = self.state.lock();
+        let (mut requests, mut streams) = (0, Vec::new());
+        for entry in &state.entries {
+            match &entry.slot {
+                Slot::Waiting(Some(_)) => requests += 1,
+                Slot::Signaled(outcomes) | Slot::Unsignaled(outcomes) if outcomes.is_awaited() => {
+                    streams.push(Arc::as_ptr(outcomes));
+                }
+                _ => {}
+            }
+        }
+        streams.sort_unstable();
+        streams.dedup();
+        let kinds = [
+            (
+                Awaited::Message(self.qpn),
+                state.readers.len(),
+                state.arrived,
+            ),
+            (
+                Awaited::Completion(self.qpn),
+                requests + streams.len(),
+                state.retired,
+            ),
+            (Awaited::Room(self.qpn), state.room.len(), state.retired),
+        ];
+        let some = kinds.into_iter().filter(|(_, futures, _)| *futures > 0);
+        some.map(|(awaited, futures, came)| Asleep {
+            awaited,
+            futures,
+            came,
+        })
+    }
+
     /// Requests in flight.
     pub(super) fn in_flight(&self) -> usize {
         let state = self.state.lock();
@@ -459,7 +503,10 @@ impl Lane {
                     worse(&mut state.failed, error);
                     self.recycle(completion.into_buffers(), news);
                 }
-                None => state.inbox.push_back(completion),
+                None => {
+                    state.arrived += 1;
+                    state.inbox.push_back(completion);
+                }
             }
             state.wake_readers(news);
             return;

@@ -12,6 +12,7 @@ use super::reactor::{self, Descriptor, Watched, Watching};
 use crate::cm::{CmChannel, CmEvent};
 use crate::context;
 use crate::error::{Error, Result};
+use crate::nic::{Asleep, Awaited, Futures};
 
 /// One channel, which the connections and listeners of a completion queue share.
 pub(super) struct Manager {
@@ -23,6 +24,8 @@ pub(super) struct Manager {
 #[derive(Default)]
 struct State {
     places: HashMap<u64, Place>,
+    /// Events so far.
+    events: u64,
     /// The channel failed: what it said.
     failed: Option<(String, i32)>,
 }
@@ -45,6 +48,8 @@ impl Manager {
         });
         let fd = Descriptor::Connections(manager.channel.clone());
         reactor::watch(&**core.reactor(), fd, &manager)?;
+        let futures: Weak<dyn Futures> = Arc::downgrade(&manager) as _;
+        manager.channel.raw().know_futures(futures);
         Ok(manager)
     }
 
@@ -56,6 +61,7 @@ impl Manager {
     fn turn(&self) -> Result<()> {
         while let Some(event) = self.channel.try_event()? {
             let mut state = self.state.lock();
+            state.events += 1;
             let Some(place) = state.places.get_mut(&event.token()) else {
                 continue;
             };
@@ -110,6 +116,22 @@ impl Watched for Manager {
 
     fn watching(&self) -> &Watching {
         &self.watching
+    }
+}
+
+impl Futures for Manager {
+    fn asleep(&self) -> Vec<Asleep> {
+        if !self.is_alive() {
+            return Vec::new();
+        }
+        let state = self.state.lock();
+        let futures = state.places.values().map(|place| place.wakers.len()).sum();
+        let some = (futures > 0).then_some(Asleep {
+            awaited: Awaited::Connection,
+            futures,
+            came: state.events,
+        });
+        some.into_iter().collect()
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Weak;
 
 use rnic_libibverbs::cm as system;
 
 use super::{Qp, either, of_another_device};
 use crate::nic::cm::{self, ConnParam, EventKind, EventParam, IdOption, PortSpace};
-use crate::nic::{QpAttr, QpAttrMask, QpState, QpType, Result};
+use crate::nic::{Futures, QpAttr, QpAttrMask, QpState, QpType, Result};
 
 /// Where events come.
 #[derive(Clone)]
@@ -52,6 +53,13 @@ impl EventChannel {
     pub(crate) fn begin_wait(&self, verb: &'static str) {
         if let EventChannel::Software(channel) = self {
             channel.begin_wait(verb);
+        }
+    }
+
+    /// The software NIC asks these futures, which its events wake, what they sleep for.
+    pub(crate) fn know_futures(&self, futures: Weak<dyn Futures>) {
+        if let EventChannel::Software(channel) = self {
+            channel.know_futures(futures);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Completion queues and their channels.
 
 use std::os::fd::RawFd;
+use std::sync::Weak;
 
 use rnic_libibverbs as system;
 
@@ -14,6 +15,13 @@ pub(crate) enum CompChannel {
 }
 
 impl CompChannel {
+    /// The software NIC asks these futures, which its events wake, what they sleep for.
+    pub(crate) fn know_futures(&self, futures: Weak<dyn nic::Futures>) {
+        if let CompChannel::Software(channel) = self {
+            channel.know_futures(futures);
+        }
+    }
+
     pub(crate) fn fd(&self) -> RawFd {
         either!(CompChannel, self, channel => channel.fd())
     }

@@ -197,6 +197,12 @@ impl CompChannel {
         waits::begin(verb, || Wanted::CqEvent(Arc::downgrade(&self.shared)));
     }
 
+    /// Its events wake these futures, which are asked what they sleep for.
+    pub fn know_futures(&self, futures: Weak<dyn waits::Futures>) {
+        let source = || Source::Completions(Arc::downgrade(&self.shared));
+        waits::know_futures(futures, source);
+    }
+
     /// The thread that waited does so no longer.
     pub fn end_wait() {
         end_wait();

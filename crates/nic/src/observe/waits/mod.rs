@@ -9,9 +9,11 @@
 //! and what it says last is how things were when the process was killed.
 //!
 //! Threads that wait for a descriptor of ours in a call that is not ours are found by procfs
-//! ([`sleepers`]). Programs that poll wait, too. Each completion queue has marks of polls that found nothing, and
-//! of those that found something.
+//! ([`sleepers`]). Who has futures says which of them sleep ([`futures`]). Programs that poll wait,
+//! too. Each completion queue has marks of polls that found nothing, and of those that found
+//! something.
 
+mod futures;
 mod place;
 mod sleepers;
 mod tell;
@@ -25,6 +27,8 @@ use rustix_futex_sync::Mutex;
 use super::counters::TICK;
 use super::{State, is_on, settings, state};
 use crate::queues::{ChannelShared, CqShared};
+pub(crate) use futures::know_futures;
+pub use futures::{Asleep, Awaited, Futures};
 use place::Place;
 use rnic_sys::PerThread;
 use sleepers::Sleepers;
@@ -56,6 +60,8 @@ pub(crate) enum Wanted {
         sources: Vec<Source>,
         others: bool,
     },
+    /// What these futures sleep for; the events of the channel wake them.
+    Future(Asleep, Source),
 }
 
 /// Events that a program took and did not acknowledge, for which the end of their object waits.
@@ -98,6 +104,7 @@ impl Wanted {
                 });
                 channels.collect()
             }
+            Wanted::Future(_, Source::Completions(channel)) => vec![channel.clone()],
             _ => Vec::new(),
         }
     }
@@ -207,6 +214,7 @@ pub(super) struct Waits {
     seats: Vec<Arc<Seat>>,
     cqs: Vec<Polled>,
     sleepers: Sleepers,
+    futures: futures::Known,
     /// Lines that are free.
     free: place::Free,
     serial: u64,
@@ -219,6 +227,7 @@ impl Waits {
             seats: Vec::new(),
             cqs: Vec::new(),
             sleepers: Sleepers::new(),
+            futures: futures::Known::new(),
             free: place::Free::new(),
             serial: 0,
             looked: 0,
@@ -430,7 +439,18 @@ impl Long {
                 });
                 connections.collect()
             }
+            Wanted::Future(_, Source::Connections(event)) => {
+                event.upgrade().iter().map(|event| event.fd()).collect()
+            }
             _ => Vec::new(),
+        }
+    }
+
+    /// It is about this queue pair alone.
+    pub(crate) fn qpn(&self) -> Option<u32> {
+        match &self.wanted {
+            Wanted::Future(asleep, _) => asleep.awaited.qpn(),
+            _ => None,
         }
     }
 
@@ -448,8 +468,9 @@ impl Long {
 /// Looks at all threads and queues of the process. Those that wait for long are to be told. `own`:
 /// descriptors of the device for packets.
 pub(crate) fn long(own: &[RawFd]) -> Vec<Long> {
+    let futures = futures::ask();
     match state() {
-        Some(mut state) => state.look(rnic_sys::now_ns(), own),
+        Some(mut state) => state.look(rnic_sys::now_ns(), own, futures),
         None => Vec::new(),
     }
 }
@@ -463,7 +484,7 @@ pub(crate) fn know_source(source: impl FnOnce() -> Source) {
 }
 
 impl State {
-    fn look(&mut self, now: u64, own: &[RawFd]) -> Vec<Long> {
+    fn look(&mut self, now: u64, own: &[RawFd], futures: Vec<(u64, Vec<Asleep>)>) -> Vec<Long> {
         let mut longs = Vec::new();
         let mut seated = Vec::new();
         for seat in self.waits.seats.clone() {
@@ -501,6 +522,7 @@ impl State {
                 });
             }
         }
+        self.look_at_futures(now, futures, &mut longs);
         self.look_at_sleepers(now, own, &seated, &mut longs);
         self.look_at_polls(now, &mut longs);
         self.waits.looked = now;
@@ -605,8 +627,13 @@ pub(crate) fn close() {
             .lock()
             .end(Over::End, None, &mut state.waits.free);
     }
-    let Waits { sleepers, free, .. } = &mut state.waits;
-    for place in sleepers.places() {
+    let Waits {
+        sleepers,
+        futures,
+        free,
+        ..
+    } = &mut state.waits;
+    for place in sleepers.places().chain(futures.places()) {
         place.end(Over::End, None, free);
     }
     let mut cqs = std::mem::take(&mut state.waits.cqs);

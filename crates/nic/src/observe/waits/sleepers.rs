@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
+use super::futures::Known as Futures;
 use super::place::Place;
 use super::{LONG, Long, Over, Wanted};
 use crate::observe::State;
@@ -22,6 +23,18 @@ pub(crate) enum Source {
     /// Of the connection manager.
     Connections(Weak<EventFd>),
     Asynchronous(Weak<AsyncEvents>),
+}
+
+impl Source {
+    /// It is the same channel.
+    pub(super) fn is(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Completions(a), Source::Completions(b)) => a.ptr_eq(b),
+            (Source::Connections(a), Source::Connections(b)) => a.ptr_eq(b),
+            (Source::Asynchronous(a), Source::Asynchronous(b)) => a.ptr_eq(b),
+            _ => false,
+        }
+    }
 }
 
 impl Source {
@@ -124,7 +137,7 @@ impl State {
                 .into_iter()
                 .filter(|thread| !seated.contains(thread))
             {
-                all.see(thread, now, own);
+                all.see(thread, now, own, &waits.futures);
             }
             all.sleepers.retain_mut(|sleeper| {
                 if !sleeper.seen {
@@ -178,7 +191,8 @@ impl Sleepers {
         super::HAS_SOCKETS.load(Ordering::Relaxed) && ids.iter().all(is_connection)
     }
 
-    fn see(&mut self, thread: u32, now: u64, own: &[RawFd]) {
+    /// What wakes futures is none of the thread's: these are told themselves.
+    fn see(&mut self, thread: u32, now: u64, own: &[RawFd], futures: &Futures) {
         let Some(Asleep { fds, reads }) = asleep_on(thread) else {
             return;
         };
@@ -187,7 +201,8 @@ impl Sleepers {
             let known = || {
                 let id = eventfd_id(fd)?;
                 let known = self.known.iter().find(|known| known.id == id)?;
-                Some((id, known.source.look()?.1))
+                let is_own = !futures.wakes(&known.source);
+                is_own.then_some((id, known.source.look()?.1))
             };
             match known() {
                 Some(known) => ids.push(known),

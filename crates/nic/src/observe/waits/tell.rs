@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::line::Line;
 use super::super::{State, state};
-use super::{Long, Source, Unacknowledged, Wait, Wanted};
+use super::{Asleep, Awaited, Long, Source, Unacknowledged, Wait, Wanted};
 use crate::queues::{CqShared, QpState};
 
 /// Objects of a kind that are described; of more, only the number is told.
@@ -83,6 +83,7 @@ impl Long {
             free,
             cqs,
             sleepers,
+            futures,
             ..
         } = &mut state.waits;
         match &self.seat {
@@ -99,7 +100,10 @@ impl Long {
                 let polled = cqs.iter_mut().find(|polled| polled.serial == self.serial);
                 let place = match polled {
                     Some(polled) => Some(&mut polled.place),
-                    None => sleepers.place(self.serial),
+                    None => match &self.wanted {
+                        Wanted::Future(..) => futures.place(self.serial),
+                        _ => sleepers.place(self.serial),
+                    },
                 };
                 if let Some(place) = place {
                     place.write(self.serial, line, free);
@@ -134,6 +138,17 @@ impl Long {
                     .number("acknowledged", *acknowledged)
                     .text("events", events)
                     .text("remedy", remedy);
+            }
+            Wanted::Future(
+                Asleep {
+                    awaited, futures, ..
+                },
+                _,
+            ) => {
+                line.number("futures", *futures as u64);
+                if let Some(qpn) = awaited.qpn() {
+                    line.number("future_qpn", qpn.into());
+                }
             }
             Wanted::CqEvent(_)
             | Wanted::AsyncEvent
@@ -203,6 +218,12 @@ fn kind(wanted: &Wanted) -> &'static str {
         Wanted::Completion(_) => "completion",
         Wanted::Sockets => "sockets",
         Wanted::Descriptors { .. } => "descriptors",
+        Wanted::Future(asleep, _) => match asleep.awaited {
+            Awaited::Message(_) => "future message",
+            Awaited::Completion(_) => "future completion",
+            Awaited::Room(_) => "future room",
+            Awaited::Connection => "cm event",
+        },
     }
 }
 

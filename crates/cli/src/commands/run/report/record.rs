@@ -412,7 +412,8 @@ pub struct Wait {
     /// The call.
     pub verb: String,
     /// `cq event`, `completion`, `cm event`, `async event`, `acks`, or `descriptors` of what brings
-    /// such events.
+    /// such events. Futures of a queue pair wait for a `future message`, a `future completion`, or
+    /// `future room` in the send queue.
     #[serde(rename = "for")]
     pub wanted: String,
     /// As the kernel numbers it; none of a queue that is polled.
@@ -457,6 +458,10 @@ pub struct Wait {
     pub acknowledged: u64,
     pub events: Option<String>,
     pub remedy: Option<String>,
+    /// Futures that sleep for it, and their queue pair.
+    #[serde(default)]
+    pub futures: u64,
+    pub future_qpn: Option<u32>,
 }
 
 /// How a completion queue stands.

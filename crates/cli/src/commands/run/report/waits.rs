@@ -8,6 +8,11 @@ use super::record::{Ends, Id, Poster, Queue, Wait};
 use super::story::{Story, seconds};
 use crate::text::count;
 
+/// What futures of a queue pair wait for, in a record.
+const FUTURE_MESSAGE: &str = "future message";
+const FUTURE_COMPLETION: &str = "future completion";
+const FUTURE_ROOM: &str = "future room";
+
 /// Signals of a mistake of the program's own: what other threads wait for is not its reason.
 const FAULTS: [i32; 7] = [
     libc::SIGSEGV,
@@ -37,7 +42,7 @@ pub fn told(report: &Report, status: ExitStatus) -> Vec<&Wait> {
     let mut waits: Vec<&Wait> = report.waits.iter().filter(lasted).collect();
     let rank = |wait: &Wait| match wait.wanted.as_str() {
         "acks" => 0,
-        "completion" | "cq event" => 1,
+        "completion" | "cq event" | FUTURE_MESSAGE | FUTURE_COMPLETION | FUTURE_ROOM => 1,
         "cm event" | "sockets" => 2,
         "descriptors" => 3,
         _ => 4,
@@ -89,6 +94,23 @@ pub fn sentence(report: &Report, wait: &Wait, still: bool) -> String {
             format!("{process}: {verb} {has}waited {time} for an event of the connection manager")
         }
         "sockets" => format!("{process}: {verb} {has}waited {time}"),
+        FUTURE_MESSAGE | FUTURE_COMPLETION | FUTURE_ROOM => {
+            let futures = match wait.futures {
+                0 | 1 => "a future".to_owned(),
+                several => count(several, "future"),
+            };
+            let have = match wait.futures {
+                2.. if still => "have ",
+                _ => has,
+            };
+            let what = match wait.wanted.as_str() {
+                FUTURE_MESSAGE => "a message",
+                FUTURE_COMPLETION => "the completion of a request",
+                _ => "room in the send queue",
+            };
+            let qpn = wait.future_qpn.unwrap_or_default();
+            format!("{process}: {futures} of QP {qpn:#x} {have}waited {time} for {what}")
+        }
         "descriptors" => format!(
             "{process}: a thread {has}slept {time} in {verb} on the descriptors of {}",
             sources(wait)
@@ -194,9 +216,39 @@ fn explain(wait: &Wait) -> Story {
             story.seen.extend(wait.queue_pairs.iter().map(stands));
         }
         "descriptors" => descriptors(wait, &mut story),
+        FUTURE_MESSAGE | FUTURE_COMPLETION | FUTURE_ROOM => future(wait, &mut story),
         _ => {}
     }
     story
+}
+
+/// What keeps futures of a queue pair asleep, as far as that is known. The Rust API arms the queue.
+fn future(wait: &Wait, story: &mut Story) {
+    story.seen.extend(wait.queue_pairs.iter().map(stands));
+    let [poster] = &wait.queue_pairs[..] else {
+        return;
+    };
+    let is_connected = matches!(poster.state.as_str(), "RTR" | "RTS" | "SQD");
+    if hopeless(poster) == Some(Hopeless::State) && !is_connected {
+        story.cause =
+            Some("the queue pair receives nothing before RTR, and sends nothing before RTS".into());
+        story
+            .next
+            .push("connect it, on both sides, before waiting".to_owned());
+    } else if wait.wanted == FUTURE_MESSAGE
+        && is_connected
+        && poster.receives == 0
+        && poster.srq.is_none()
+        && wait.cqs.iter().all(|queue| queue.waiting == 0)
+    {
+        story.cause = Some(
+            "no receive is posted: the program holds messages, whose buffers are the next receives"
+                .to_owned(),
+        );
+        story
+            .next
+            .push("drop each message when it is read, or make max_recv_wr larger".to_owned());
+    }
 }
 
 fn acks(wait: &Wait, story: &mut Story) {
