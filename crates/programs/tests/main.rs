@@ -13,6 +13,7 @@ mod errors;
 mod examples;
 mod faults;
 mod forever;
+mod forever_rust;
 mod gone;
 mod hostile;
 mod lint;
