@@ -252,6 +252,16 @@ pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence, ports: Option<&
     record_silence("no answer yet", attempt, silence, ports);
 }
 
+/// Who had asked for a connection went away before it was there: before the program had answered, or
+/// before that answer was there (`accepted`).
+#[cold]
+pub(crate) fn asker_left(attempt: &Attempt, accepted: bool) {
+    record("asker left", |line| {
+        write_attempt(line, attempt);
+        line.flag("accepted", accepted);
+    });
+}
+
 /// Some connection did not come about: what becomes of the next ones is of interest.
 pub(crate) fn has_told() -> bool {
     state().is_some_and(|state| state.written[Kind::Connection as usize] > 0)

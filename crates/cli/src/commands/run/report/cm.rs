@@ -32,6 +32,10 @@ pub fn tell(report: &Report) -> Option<Story> {
         return Some(of_attempt(report, attempt));
     }
     // Only the side that was asked ran here.
+    let left = |attempt: &&Attempt| attempt.what == "asker left";
+    if let Some(attempt) = attempts.iter().rfind(left) {
+        return Some(of_one_who_left(report, attempt));
+    }
     let asked = |attempt: &&Attempt| {
         matches!(
             attempt.what.as_str(),
@@ -101,6 +105,28 @@ fn of_attempt(report: &Report, attempt: &Attempt) -> Story {
         "address error" => address(attempt, &mut story),
         _ => unanswered(report, attempt, &mut story),
     }
+    story
+}
+
+/// The side that was asked has not answered, or its answer was too late.
+fn of_one_who_left(report: &Report, attempt: &Attempt) -> Story {
+    let peer = attempt.peer.as_deref().unwrap_or("a client");
+    let mut story = Story {
+        what: format!(
+            "{}: no connection with {peer}, which had asked for one: it went away before {}",
+            report.process(attempt.process),
+            match attempt.accepted == Some(true) {
+                true => "the answer of rdma_accept reached it",
+                false => "this program answered",
+            }
+        ),
+        ..Story::default()
+    };
+    story.next.push(match attempt.accepted == Some(true) {
+        true => "look at the client's output".to_owned(),
+        false => "let the server take its events (rdma_get_cm_event) and answer each request by rdma_accept or rdma_reject"
+            .to_owned(),
+    });
     story
 }
 

@@ -137,6 +137,7 @@ fn attempt() -> Attempt {
         tries: None,
         waited_ns: None,
         peer_here: None,
+        accepted: None,
         way_errno: None,
         peer_pid: None,
         peer_program: None,

@@ -392,6 +392,8 @@ pub struct Attempt {
     /// Types of queue pairs that do not fit each other.
     pub asked: Option<String>,
     pub listener: Option<String>,
+    /// Of one who asked and went away: the program had accepted.
+    pub accepted: Option<bool>,
     /// Of a request that was refused for its path MTU, and what the way takes here, bytes.
     pub asked_mtu: Option<u32>,
     pub most_mtu: Option<u32>,

@@ -105,6 +105,16 @@ fn with(cause: String, next: &str) -> Option<Cause> {
 /// The cause, where the evidence of this side, of the peer's, or of the kernel leaves no doubt.
 fn known(report: &Report, failure: &Failure) -> Option<Cause> {
     if let Some((expects, began)) = other_start(report, failure) {
+        if failure.ends.is_loop() {
+            return with(
+                format!(
+                    "the queue pair is connected with itself, as its dest_qp_num is its own number; there it expects PSN \
+                     {expects:#x}, and began at {began:#x}"
+                ),
+                "give the number of the peer's queue pair as dest_qp_num (ibv_modify_qp to RTR); if the loop is meant, the \
+                 same PSN as rq_psn and sq_psn",
+            );
+        }
         return with(
             format!(
                 "the start PSNs differ: the peer expects PSN {expects:#x}, this side began at {began:#x}: rq_psn there must be \

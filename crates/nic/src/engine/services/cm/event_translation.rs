@@ -119,10 +119,20 @@ impl Cm {
                 Event::Rejected { conn, rejection } => self.rejected(conn.0, &rejection),
                 Event::Unreachable { conn } => {
                     let status = -libc::ETIMEDOUT;
+                    let phase = self.phase_of(conn.0);
                     let key =
                         self.enter_phase(conn.0, EventKind::Unreachable, status, Phase::Ended);
                     if let Some(key) = key {
-                        self.note_silence(key, now);
+                        match phase {
+                            // Who had asked is gone: this side has asked nobody.
+                            Some(Phase::Request) => self.note(Some(key), |attempt| {
+                                observe::cm::asker_left(attempt, false);
+                            }),
+                            Some(Phase::Accepted) => self.note(Some(key), |attempt| {
+                                observe::cm::asker_left(attempt, true);
+                            }),
+                            _ => self.note_silence(key, now),
+                        }
                         self.forget_connection(key);
                     }
                 }
@@ -188,6 +198,11 @@ impl Cm {
         self.note(Some(key), |attempt| {
             observe::cm::unreachable(attempt, silence, self.ports.as_ref())
         });
+    }
+
+    fn phase_of(&self, number: u32) -> Option<Phase> {
+        let entry = self.ids.get(*self.by_number.get(&number)?)?;
+        entry.connection.as_ref().map(|connection| connection.phase)
     }
 
     /// An event without more to it, after which the connection is in another phase.
