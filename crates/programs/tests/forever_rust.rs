@@ -64,7 +64,7 @@ fn start(place: &Place, options: &[&str], program: &str, way: &str) -> Process {
     let mut command = place.command(place.rnic());
     command.arg("run").args(options).args(["--", program, way]);
     let mut run = Process::spawn(command);
-    run.wait_for_words("that it waits", TIME, |said| {
+    run.wait_for("that it waits", TIME, |said| {
         said.contains("waits").then_some(())
     });
     run
