@@ -239,6 +239,11 @@ fn each_by_its_cause(
         for case in cases {
             let finished = run(place, host_path, program, &[gid, case.0]);
             check(case, &finished);
+            // By its own name, at both ends.
+            if case.0 == "send-invalidate-region" {
+                let times = finished.stderr.matches("SEND with invalidate").count();
+                assert!(times >= 1, "{}", finished.describe());
+            }
             let seen: Vec<String> = finished
                 .stdout
                 .lines()

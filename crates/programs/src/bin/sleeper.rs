@@ -15,6 +15,7 @@ use rnic::cm::CmListener;
 use rnic::{Context, ProtectionDomain, Rc};
 
 fn main() -> ExitCode {
+    rnic_sys::signal::end_on_broken_pipe();
     let way = std::env::args().nth(1).unwrap_or_default();
     match run(&way) {
         Ok(()) => eprintln!("{way}: the wait is over"),

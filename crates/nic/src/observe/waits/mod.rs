@@ -506,7 +506,9 @@ impl State {
             let mut place = seat.place.lock();
             place.end(over, but, &mut self.waits.free);
             drop(place);
-            if goes_on && now.saturating_sub(wait.since) >= LONG {
+            // One look that did not sleep is no long wait: of several it is the last that counts.
+            let until = wait.over.map_or(now, |(_, at)| at);
+            if goes_on && until.saturating_sub(wait.since) >= LONG {
                 if wait.serial == 0 {
                     self.waits.serial += 1;
                     wait.serial = self.waits.serial;

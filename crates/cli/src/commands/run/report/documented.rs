@@ -184,6 +184,8 @@ fn wait() -> Wait {
         ns: 2,
         since: 1,
         wait: 3,
+        futures: 0,
+        future_qpn: None,
         verb: "ibv_get_cq_event".into(),
         wanted: "cq event".into(),
         thread: None,

@@ -10,6 +10,7 @@ use crate::text::count;
 pub fn sentences(report: &Report) -> Vec<String> {
     let mut sentences = of_receivers(report);
     sentences.extend(of_strangers(report));
+    sentences.extend(of_other_mtus(report));
     // What failed has the peer's side in its own words.
     if let Some(others) = report
         .others
@@ -49,6 +50,24 @@ fn of_strangers(report: &Report) -> impl Iterator<Item = String> {
              go there. Compare dest_qp_num and GID as both sides have them",
             report.process(own.process),
             own.ends.qpn,
+            report.process(failure.process),
+            failure.ends.qpn
+        ))
+    });
+    told.take(MOST)
+}
+
+/// READs that were answered here, and whose requesters took none of that for an answer.
+fn of_other_mtus(report: &Report) -> impl Iterator<Item = String> {
+    let failures = report.others.iter().flat_map(|others| &others.failures);
+    let told = failures.filter_map(|failure| {
+        let (life, own, theirs) = report.answered_by_other_mtu(failure)?;
+        let from = failure.ends.local.as_deref()?;
+        Some(format!(
+            "{}: QP {:#x} answered an RDMA READ of {}, {from} QP {:#x}, which could not use the answer (status 7): path_mtu \
+             is {own} bytes here, and {theirs} there. Set the smaller one on both sides (ibv_modify_qp to RTR)",
+            report.process(life.process),
+            life.ends.qpn,
             report.process(failure.process),
             failure.ends.qpn
         ))

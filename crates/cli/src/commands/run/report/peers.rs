@@ -184,12 +184,14 @@ impl Report {
     }
 
     /// The process that tells this of a request which got no answer, and was for a queue pair here that
-    /// has another peer.
+    /// has another peer; or of one whose answer from here had packets of another path MTU.
     fn meant(&self, record: &Record) -> Option<u64> {
         let Record::Failure(failure) = record else {
             return None;
         };
-        self.connected_elsewhere(failure).map(|_| failure.process)
+        let is_meant = self.connected_elsewhere(failure).is_some()
+            || self.answered_by_other_mtu(failure).is_some();
+        is_meant.then_some(failure.process)
     }
 
     /// The process that tells this of what it dropped, which this run sent by a service without answers:
@@ -258,6 +260,21 @@ impl Report {
                 && (life.ns..failure.ns).contains(&left.ns)
         });
         (fits.next().is_none() && !left).then_some(life)
+    }
+
+    /// The queue pair of this run that answered an RDMA READ, and the path MTUs here and at the
+    /// requester: they differ, so that the requester took none of the answer (status 7).
+    pub fn answered_by_other_mtu(&self, failure: &Failure) -> Option<(&Connected, u64, u64)> {
+        const BAD_RESPONSE: u32 = 7;
+        if failure.status != BAD_RESPONSE {
+            return None;
+        }
+        let lives = self.connected.iter().filter(|own| own.answers());
+        let life = lives
+            .filter(|own| own.ends.is_opposite(&failure.ends) && own.ns <= failure.ns)
+            .max_by_key(|own| own.ns)?;
+        let (own, theirs) = (life.path_mtu?, failure.path_mtu?);
+        (own != theirs).then_some((life, own, theirs))
     }
 
     /// The process that tells this of a connection for which a process of this run asked.

@@ -27,7 +27,7 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus) -> Option<Story>
     }
     Some(Story {
         what: format!(
-            "{program} {}; no process of this run has called rnic's library",
+            "{program} {}; no process of this run has called rnic's library, or could say that it did",
             report.ending(status)
         ),
         next: [
@@ -35,6 +35,8 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus) -> Option<Story>
              start `rnic run -- PROGRAM` instead",
             "if it opens libibverbs by its full path: let it open \"libibverbs.so.1\"",
             "if it started a static or setuid program: rnic cannot get into such ones",
+            "if it became another user before it called the library (setuid(2)): it could not write that down; let that user \
+             start `rnic run`",
         ]
         .map(str::to_owned)
         .into(),
@@ -55,6 +57,9 @@ mod tests {
         let told = tell(&report, "prog", failed).expect("a story");
         assert!(told.what.contains("exit status 3; no process of this run"));
         assert!(told.cause.is_none());
+        // A process that gave up root's rights cannot write into root's report.
+        assert!(told.what.ends_with("or could say that it did"));
+        assert!(told.next.iter().any(|next| next.contains("setuid(2)")));
         let went = tell(&report, "prog", ExitStatus::from_raw(0)).expect("a story");
         assert!(went.what.contains("no verb was called"));
         assert_eq!(went.to_string().lines().count(), 1);

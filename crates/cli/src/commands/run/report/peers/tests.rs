@@ -338,3 +338,52 @@ fn extreme_records_are_told_without_a_panic() {
         runs.told(&silence("alive", 0));
     }
 }
+
+/// Promise: a receiver tells of packets in its peer's name from a port that is not its peer's, and a
+/// responder of READs whose requester has another path MTU. It does not of the same without that.
+#[test]
+fn what_a_responder_could_not_help_is_told() {
+    let told = |own: &[&str], theirs: &[&str]| {
+        let runs = Runs::new("responder");
+        runs.add("a", theirs);
+        let path = runs.0.0.join("own");
+        std::fs::write(&path, own.join("\n") + "\n").unwrap();
+        let mut report = Report::read(File::open(&path).unwrap(), 0);
+        report.look_at_others(std::slice::from_ref(&runs.0.0), Some(&path));
+        drops::sentences(&report).join("\n")
+    };
+    let forged = of_peer(
+        "unheard",
+        900,
+        r#","cause":"other process","from":"10.0.0.1","to":"10.0.0.2","request":true"#,
+    );
+    let text = told(&[SERVER, &connected(510, ""), &forged], &[]);
+    assert_eq!(
+        text,
+        "server (pid 22): QP 0x20 took no request from 10.0.0.1: it is connected with QP 0x10 there, and they came \
+         from a UDP port that is not of the process which has it"
+    );
+    let answer = forged.replace(r#""request":true"#, r#""request":false"#);
+    assert_eq!(told(&[SERVER, &connected(510, ""), &answer], &[]), "");
+
+    let bad_response = failure(7, "");
+    let text = told(
+        &[SERVER, &connected(510, r#","path_mtu":4096"#)],
+        &[CLIENT, &bad_response],
+    );
+    assert_eq!(
+        text,
+        "server (pid 22): QP 0x20 answered an RDMA READ of client (pid 11), 10.0.0.1 QP 0x10, which could not use the \
+         answer (status 7): path_mtu is 4096 bytes here, and 1024 there. Set the smaller one on both sides \
+         (ibv_modify_qp to RTR)"
+    );
+    for (own, theirs) in [
+        // The same path MTU; one that is not known; connected only later; another failure.
+        (connected(510, r#","path_mtu":1024"#), bad_response.clone()),
+        (connected(510, ""), bad_response.clone()),
+        (connected(1010, r#","path_mtu":4096"#), bad_response),
+        (connected(510, r#","path_mtu":4096"#), failure(9, "")),
+    ] {
+        assert_eq!(told(&[SERVER, &own], &[CLIENT, &theirs]), "");
+    }
+}
