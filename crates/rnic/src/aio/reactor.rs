@@ -520,7 +520,7 @@ mod tests {
 
         let counts = [(); 3].map(|()| Arc::new(Count::default()));
         let wakers = counts.clone().map(Waker::from);
-        let mut tasks = wakers.each_ref().map(|waker| Task::from_waker(waker));
+        let mut tasks = wakers.each_ref().map(Task::from_waker);
         let (mut receive, mut accept) = (pin!(left.recv()), pin!(listener.accept()));
         assert!(receive.as_mut().poll(&mut tasks[0]).is_pending());
         assert!(accept.as_mut().poll(&mut tasks[1]).is_pending());
