@@ -24,6 +24,15 @@ pub struct Timestamp {
 /// It carries the buffer that was posted. Fields other than the id, the status and the buffer mean
 /// something only if the status is [`Status::Success`]; [`Completion::ok`] turns everything else
 /// into an error that explains itself.
+///
+/// # What is read
+/// A completion is a copy of its fields, 16 taken at a time: it outlives the poll, may go to another
+/// thread, and nobody has to end the poll. What costs more is read only where it is asked for. Of a
+/// queue without [timestamps](crate::CompletionQueueBuilder::timestamps) no clock is read and
+/// `ibv_poll_cq(3)` is used. With them, a device of the system is read by the functions of
+/// `ibv_create_cq_ex(3)`: of a failure none but the queue pair, the vendor's code and the stamps,
+/// and the wall clock only if the device has it. The message is not copied: it is in the buffer
+/// that was posted, or in its region.
 #[derive(Debug)]
 pub struct Completion {
     pub(crate) entry: nic::Completion,

@@ -124,7 +124,7 @@ impl SharedReceiveQueue {
         self.post(Pieces::default(), id)
     }
 
-    fn post(&self, pieces: Pieces, id: u64) -> std::result::Result<(), RecvError> {
+    pub(crate) fn post(&self, pieces: Pieces, id: u64) -> std::result::Result<(), RecvError> {
         let alive = || Ok(self.inner.raw.check_alive("ibv_post_srq_recv")?);
         let fits = pieces.check(1, "one for a shared receive queue");
         if let Err(error) = fits.and_then(|()| alive()) {

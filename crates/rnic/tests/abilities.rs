@@ -20,13 +20,15 @@ const ROWS: &[Row] = &[
     ("runs without a device, privileges or kernel modules", &[
         ("tests/loopback.rs", &["sends_of_every_size_arrive_whole"]),
         ("tests/two_processes.rs", &["example_ping_pong"])]),
-    ("runs on devices of the system: the same tests pass on both back ends", &[
+    ("runs on devices of the system: the same tests pass on both back ends, and on Linux's Soft-RoCE by `interop/run --api`", &[
         ("tests/libibverbs.rs", &["the_same_tests_pass_on_a_device_of_a_library", "devices_do_not_mix"])]),
     ("finds libibverbs at run time, and says what is wrong with it", &[
         ("tests/libibverbs.rs", &["both_kinds_of_devices_are_listed", "a_machine_without_the_library_says_so",
             "a_library_without_a_function_is_told_which", "a_device_that_goes_away_gives_errors_that_name_it"])]),
     ("is built without C tools", &[
         ("tests/abilities.rs", &["nothing_of_c_is_needed_to_build"])]),
+    ("is built by the oldest Rust that Cargo.toml names (`tools/check-crates msrv`)", &[
+        ("tests/abilities.rs", &["the_oldest_rust_is_said"])]),
     ("is MIT or Apache-2.0", &[
         ("tests/abilities.rs", &["the_licences_are_there"])]),
     ("RC, UC, UD and XRC as types", &[
@@ -82,6 +84,23 @@ const ROWS: &[Row] = &[
     ("several completion queues on one channel, and no wake-up is lost", &[
         ("tests/devices.rs", &["a_channel_tells_which_queue_has_something"]),
         ("tests/waiting.rs", &["no_wake_up_of_several_queues_is_lost", "what_an_earlier_poll_took_is_not_slept_over"])]),
+    ("futures of requests, messages and connections, on any runtime", &[
+        ("tests/futures.rs", &["a_message_each_way", "one_sided_operations", "an_error_reaches_every_future", "a_full_send_queue_waits"]),
+        ("src/aio/arming.rs", &["no_interleaving_loses_a_wake_up"]),
+        ("src/aio/request.rs", &["one_that_finds_room_in_the_last_look_is_woken_at_its_end"])]),
+    ("streams of connections, and of events of devices", &[
+        ("tests/futures_connect.rs", &["many_clients_of_a_listener", "the_end_of_a_connection_ends_recv", "events_of_the_device_are_a_stream"])]),
+    ("futures that may be dropped at any time", &[
+        ("tests/futures_dropped.rs", &["futures_dropped_at_random", "aborted_tasks_leave_room_for_others"])]),
+    ("futures of queue pairs that share receives", &[
+        ("tests/futures_shared.rs", &["messages_of_many_peers_by_a_few_receives", "a_queue_pair_that_goes_gives_its_receives_back",
+            "the_limit_is_told"])]),
+    ("a reactor that takes packets in while futures sleep, and runtimes that wait themselves", &[
+        ("src/aio/driving.rs", &["the_reactor_drives_while_futures_sleep", "the_device_closes_at_once"]),
+        ("src/aio/reactor.rs", &["a_thread_that_cannot_wait_tells_all_futures"]),
+        ("tests/futures_tokio.rs", &["on_tokio_with_its_own_reactor"])]),
+    ("byte streams with AsyncRead and AsyncWrite", &[
+        ("tests/futures_stream.rs", &["bytes_arrive_once_and_in_order", "without_a_copy", "dropping_a_stream_loses_nothing", "a_peer_that_vanishes_is_an_error"])]),
     ("asynchronous events of devices", &[
         ("tests/loopback.rs", &["failures_of_a_responder_are_told_as_events"]),
         ("tests/shared_receives.rs", &["the_last_receive_is_an_event"])]),
@@ -197,6 +216,39 @@ fn nothing_of_c_is_needed_to_build() {
     ];
     let found: Vec<_> = names.iter().filter(|name| tools.contains(name)).collect();
     assert!(found.is_empty(), "{found:?}");
+}
+
+/// The guide names the version that `tools/check-crates` builds with.
+#[test]
+fn the_oldest_rust_is_said() {
+    let oldest = env!("CARGO_PKG_RUST_VERSION", "Cargo.toml names one");
+    let guide = Path::new(CRATE).join("../../docs/book/rust.md");
+    let guide = fs::read_to_string(guide).expect("the guide");
+    assert!(guide.contains(&format!("Rust {oldest}")), "{oldest}");
+    let check = Path::new(CRATE).join("../../tools/check-crates");
+    let check = fs::read_to_string(check).expect("the script");
+    assert!(check.contains("rust-version") && check.contains("\nmsrv() {"));
+}
+
+/// The examples of the guide are those of the crate's documentation, which run.
+#[test]
+fn the_examples_of_the_guide_run() {
+    let read = |path: &str| fs::read_to_string(Path::new(CRATE).join(path)).expect("a file");
+    let documented = ["src/lib.rs", "src/aio/mod.rs"].map(read).join("\n");
+    let code = |line: &str| {
+        let line = line.trim_start_matches("//!").trim();
+        line.trim_start_matches("# ").trim().to_owned()
+    };
+    let known: Vec<String> = documented.lines().map(code).collect();
+    let guide = read("../../docs/book/rust.md");
+    let blocks: Vec<&str> = guide.split("```rust\n").skip(1).collect();
+    assert_eq!(blocks.len(), 2);
+    for block in blocks {
+        for line in block.split("```").next().expect("a block").lines() {
+            let line = line.trim().to_owned();
+            assert!(known.contains(&line), "no example that runs has: {line}");
+        }
+    }
 }
 
 #[test]

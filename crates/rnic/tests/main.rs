@@ -15,6 +15,7 @@ mod futures;
 mod futures_connect;
 mod futures_dropped;
 mod futures_fork;
+mod futures_shared;
 mod futures_stream;
 mod futures_tokio;
 #[cfg(feature = "raw")]

@@ -449,3 +449,25 @@ pub fn objects() -> Option<Objects> {
     }
     Some(objects)
 }
+
+#[cfg(test)]
+impl Nic {
+    /// With so many shards and no thread of its own: only calls drive it, as if the threads left
+    /// the engines to those that poll and no tick were ever over.
+    pub(crate) fn left_to_polling(shards: usize) -> Nic {
+        let shared = NicShared::of(Shards::without_threads(shards));
+        for shard in shared.shards.iter() {
+            shard.background.wakeup.watch(true);
+        }
+        Nic::of(Arc::new(NicHandle {
+            shared: Arc::new(shared),
+            reporter: None,
+        }))
+    }
+
+    /// The threads look after packets themselves from now on.
+    pub(crate) fn is_taken_back(&self) {
+        self.shared()
+            .each_shard(|shard| shard.background.wakeup.watch(false));
+    }
+}

@@ -291,6 +291,33 @@ fn cores() -> usize {
 }
 
 #[cfg(test)]
+impl Shards {
+    /// So many without threads: only those that call drive them.
+    pub(super) fn without_threads(count: usize) -> Shards {
+        let config = LinkConfig::default();
+        let first = Engine::open(&config).expect("a device");
+        let mut shards = Shards::of_one(first).expect("descriptors");
+        shards.config = config;
+        let first = shards.first().clone();
+        for index in 1..count {
+            let config = first.lock().config_beside(&shards.config);
+            let link = Port::from(RoceLink::open(&config).expect("a part of the port"));
+            let ranges = link.qpn_ranges().to_vec();
+            let engine = first.lock().beside(index, link).expect("memory");
+            several_engines();
+            let common = engine.common.clone();
+            for range in ranges {
+                common.add_range(range, index);
+            }
+            let _ = shards.places[index].set(enter(engine).expect("descriptors"));
+        }
+        shards.wanted = AtomicUsize::new(count);
+        shards.wanted_asleep = AtomicUsize::new(count);
+        shards
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

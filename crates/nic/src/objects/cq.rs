@@ -286,3 +286,6 @@ impl Cq {
         self.shared.detach();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -200,7 +200,8 @@ struct State {
 pub(super) struct Lane {
     qpn: u32,
     depth: u64,
-    receive_depth: usize,
+    /// `None`: its receives are of a shared queue, and never known to be gone.
+    receive_depth: Option<usize>,
     /// A failed send ends receiving, too: of RC. UC and UD go to SQE (IBTA vol. 1, 10.3.1).
     fails_whole: bool,
     pool: Option<Pool>,
@@ -246,12 +247,18 @@ pub(super) enum Posting {
 }
 
 impl Lane {
-    /// `depths`: of the send queue and the receive queue.
-    pub(super) fn new(qpn: u32, depths: (u32, u32), fails_whole: bool, pool: Option<Pool>) -> Lane {
+    /// `sends` and `receives`: depths of its queues; `None`: it shares receives.
+    pub(super) fn new(
+        qpn: u32,
+        sends: u32,
+        receives: Option<u32>,
+        fails_whole: bool,
+        pool: Option<Pool>,
+    ) -> Lane {
         Lane {
             qpn,
-            depth: u64::from(depths.0.max(1)),
-            receive_depth: depths.1 as usize,
+            depth: u64::from(sends.max(1)),
+            receive_depth: receives.map(|depth| depth as usize),
             fails_whole,
             pool,
             state: Mutex::default(),
@@ -378,7 +385,7 @@ impl Lane {
         if let Some(error) = state.failed {
             return Some(Arrival::Failed(error));
         }
-        if state.receives == 0 && state.held == 0 {
+        if self.receive_depth.is_some() && state.receives == 0 && state.held == 0 {
             return Some(Arrival::NoReceives);
         }
         if let Some((ticket, waker)) = waiter {
@@ -394,6 +401,11 @@ impl Lane {
         state.readers.retain(|(other, _)| *other != ticket);
     }
 
+    /// The messages that nobody has asked for. No further one will be.
+    pub(super) fn take_unread(&self) -> VecDeque<Completion> {
+        std::mem::take(&mut self.state.lock().inbox)
+    }
+
     /// The program holds the message no more.
     pub(super) fn release(&self, news: &mut News) {
         let mut state = self.state.lock();
@@ -407,7 +419,9 @@ impl Lane {
     /// is as full as was asked for.
     pub(super) fn receive_posted(&self) -> bool {
         let mut state = self.state.lock();
-        let fits = state.receives < self.receive_depth;
+        let fits = self
+            .receive_depth
+            .is_some_and(|depth| state.receives < depth);
         state.receives += usize::from(fits);
         fits
     }

@@ -23,7 +23,7 @@
 //!   give them back with the completion. A full send queue is waited for. Many requests with few
 //!   completions go through a [`Pipeline`].
 //! * **Messages** ([`QueuePair::recv`]) land in receives that are posted beforehand, and again when
-//!   the [`Message`] is dropped.
+//!   the [`Message`] is dropped. Queue pairs may share them: [`SharedReceiveQueue`].
 //! * **Connections** are made by [`PreparedQueuePair::connect`] and a [`Listener`];
 //!   [`DeviceEvents`] are a stream. [`ByteStream`] has `AsyncRead` and `AsyncWrite`.
 //!   [`DatagramQueuePair`] is for datagrams.
@@ -73,6 +73,7 @@ mod qp;
 mod reactor;
 mod receive;
 mod request;
+mod srq;
 mod stream;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -92,6 +93,7 @@ pub use qp::{
 pub use reactor::{Reactor, Shared, Source, Watch};
 pub use receive::{Message, Messages, Receive};
 pub use request::{Atomic, Request, RequestError};
+pub use srq::SharedReceiveQueue;
 pub use stream::{
     ByteReader, ByteStream, ByteStreamBuilder, ByteWriter, Chunk, PreparedByteStream,
 };

@@ -12,6 +12,7 @@ use super::pool::Pool;
 use super::reactor::{self, Reactor};
 use super::receive::{Messages, Receive};
 use super::request::{Atomic, Request};
+use super::srq::{self, SharedReceiveQueue};
 use super::words::Words;
 use crate::context::Context;
 use crate::endpoint::{Endpoint, RemoteMemory};
@@ -129,6 +130,7 @@ impl CompletionQueue {
                 depths: (64, 64),
                 receives: (0, 0),
                 pool: None,
+                srq: None,
             },
         }
     }
@@ -151,6 +153,7 @@ struct Own {
     /// How many, and how long.
     receives: (usize, usize),
     pool: Option<Pool>,
+    srq: Option<SharedReceiveQueue>,
 }
 
 impl std::fmt::Debug for Own {
@@ -228,6 +231,14 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
+    /// Receives come from this queue, and go back to it. The completion queue needs places for all
+    /// of them, once for all its queue pairs.
+    pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.inner = self.inner.srq(srq.raw());
+        self.own.srq = Some(srq.clone());
+        self
+    }
+
     /// Where buffers go whose futures were dropped. Without a pool they are dropped, too.
     pub fn pool(mut self, pool: &Pool) -> Self {
         self.own.pool = Some(pool.clone());
@@ -238,9 +249,13 @@ impl<T: Transport> QueuePairBuilder<T> {
 impl Own {
     fn share(self, qp: &Arc<qp::Inner>, fails_whole: bool) -> Result<Arc<Shared>> {
         let (sends, receives) = self.depths;
-        let places = sends.saturating_add(receives);
+        let srq = self.srq.map(|srq| srq::Source::new(srq, &self.core));
+        let srq = srq.transpose()?;
+        // Those that it shares have places already.
+        let receives = srq.is_none().then_some(receives);
+        let places = sends.saturating_add(receives.unwrap_or(0));
         self.core.reserve(places)?;
-        let lane = Lane::new(qp.qp.qpn(), self.depths, fails_whole, self.pool);
+        let lane = Lane::new(qp.qp.qpn(), sends, receives, fails_whole, self.pool);
         let lane = Arc::new(lane);
         self.core.enter(&lane);
         let shared = Arc::new(Shared {
@@ -249,6 +264,7 @@ impl Own {
             words: Words::new(&self.core, &self.pd),
             core: self.core,
             places,
+            srq,
         });
         match self.receives {
             (0, _) => {}
@@ -305,6 +321,7 @@ pub(super) struct Shared {
     core: Arc<Core>,
     places: u32,
     words: Words,
+    srq: Option<srq::Source>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -318,7 +335,17 @@ impl std::fmt::Debug for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.core.is_alive() {
+            if self.srq.is_some() {
+                self.core.look_at_all();
+            }
             self.core.leave(&self.lane);
+            if let Some(source) = &self.srq {
+                for unread in self.lane.take_unread() {
+                    // If it is full, the program has posted others.
+                    let pieces = unread.into_buffers().into_iter().collect();
+                    let _ = source.queue.post(pieces);
+                }
+            }
         }
         self.core.unreserve(self.places);
     }
@@ -354,6 +381,9 @@ impl Shared {
     pub(super) fn post_recv(&self, pieces: Pieces) -> std::result::Result<(), RecvError> {
         if let Err(error) = self.core.check_alive() {
             return Err(RecvError::new(error, pieces));
+        }
+        if let Some(source) = &self.srq {
+            return source.queue.post(pieces);
         }
         if !self.lane.receive_posted() {
             let full = Error::QueueFull {
@@ -527,7 +557,8 @@ impl<T: Connected> QueuePair<T> {
         Messages::new(&self.shared)
     }
 
-    /// Posts a receive. When its message is dropped, it is posted again.
+    /// Posts a receive. When its message is dropped, it is posted again. Of a queue pair that shares
+    /// its receives it goes to the shared queue.
     ///
     /// # Errors
     /// The queue is full, or the device refuses. The buffer comes back.

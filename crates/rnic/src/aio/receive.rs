@@ -48,6 +48,11 @@ impl Message {
         }
     }
 
+    /// Number of the queue pair that it came to.
+    pub fn qpn(&self) -> u32 {
+        self.completion().qpn()
+    }
+
     /// Immediate data.
     pub fn imm(&self) -> Option<[u8; 4]> {
         self.completion().imm()

@@ -241,3 +241,120 @@ impl Future for Atomic {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::time::{Duration, Instant};
+
+    use super::super::reactor::{Reactor, Source, Watch, Watched};
+    use super::super::{CompletionQueue, QueuePair};
+    use super::*;
+    use crate::raw::fd;
+    use crate::{Context as Device, Rc};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// It tells of nothing by itself: the test does, when it wants to.
+    struct Still;
+
+    impl Reactor for Still {
+        fn watch(&self, source: Source) -> io::Result<Watch> {
+            Ok(Watch::new(source))
+        }
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Count {
+        fn count(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// A sender whose send queue holds two requests, and a receiver that has no receives yet.
+    fn pair(cq: &CompletionQueue) -> [QueuePair<Rc>; 2] {
+        let gid = cq.context().loopback_gid().expect("an address");
+        let pd = cq.context().alloc_pd().expect("pd");
+        let builder = || cq.create_qp::<Rc>(&pd).gid(&gid).max_send_wr(2);
+        let [left, right] = [(); 2].map(|()| builder().build().expect("qp"));
+        let (to_left, to_right) = (left.endpoint(), right.endpoint());
+        [
+            left.handshake(to_right).expect("handshake"),
+            right.handshake(to_left).expect("handshake"),
+        ]
+    }
+
+    /// What the thread that waits for the channel does when it is readable.
+    fn reactor_turns(shared: &Shared) {
+        let channel = shared.core().cq().channel().raw().fd();
+        let until = Instant::now() + PATIENCE;
+        let came = fd::wait_readable(channel, Some(until)).expect("poll(2)");
+        assert!(came, "no completion is told of");
+        assert!(shared.core().on_readable());
+    }
+
+    /// A request that finds the queue full, and finds room in the last look before it sleeps, as
+    /// another thread has taken a completion just then, is posted and leaves its waker. The waker
+    /// that waited for room is no use to it: that wake-up went to the request in front.
+    #[test]
+    fn one_that_finds_room_in_the_last_look_is_woken_at_its_end() {
+        let device = Device::open_by_name("rnic0").expect("the device opens");
+        let cq = CompletionQueue::builder(&device, 1024).spin(Duration::ZERO);
+        let cq = cq.reactor(Still).build().expect("a queue");
+        let [left, right] = pair(&cq);
+        let receives = || right.post_recv(right.pd().buffer(16).expect("memory"));
+        let shared = &left.shared;
+        let woken = [(); 2].map(|()| Arc::new(Count::default()));
+        let wakers = woken.clone().map(Waker::from);
+
+        // Two have the queue, and no receive to go to. The third waits for room.
+        let mut noop = Context::from_waker(Waker::noop());
+        let mut two = [(); 2].map(|()| left.send_inline(b"one of two"));
+        for request in &mut two {
+            assert!(Pin::new(request).poll(&mut noop).is_pending());
+        }
+        let mut third = left.send_inline(b"third");
+        let mut cx = Context::from_waker(&wakers[0]);
+        assert!(Pin::new(&mut third).poll(&mut cx).is_pending());
+
+        // The fourth leaves its waker behind the third's; at that moment the first one is done.
+        let mut state = State::New(Box::new(SendRequest::send_inline(b"fourth")));
+        let (mut wait, mut ticket, mut looks) = (Wait::default(), None, 0);
+        let cx = Context::from_waker(&wakers[1]);
+        let polled = wait.poll(shared.core(), &cx, |waker| {
+            let outcome = advance(shared, &mut state, &mut ticket, waker);
+            if waker.is_some() && looks == 0 {
+                looks += 1;
+                receives().expect("posted");
+                while woken[0].count() == 0 {
+                    reactor_turns(shared);
+                }
+            }
+            outcome
+        });
+        assert!(polled.is_pending());
+        assert!(matches!(state, State::InFlight(_)), "it has found room");
+        assert_eq!(woken[1].count(), 0, "the wake-up was the third's");
+
+        for _ in 0..2 {
+            receives().expect("posted");
+        }
+        while shared.lane().in_flight() > 0 {
+            reactor_turns(shared);
+        }
+        assert_eq!(woken[1].count(), 1, "it sleeps for ever");
+        let outcome = advance(shared, &mut state, &mut ticket, None);
+        outcome.expect("it is done").expect("success");
+        wait.end(shared.core());
+    }
+}
