@@ -80,6 +80,27 @@ fn the_report_is_for_nobody_else() {
     std::fs::remove_dir_all(&runtime).unwrap();
 }
 
+/// A queue pair whose peer is itself expects what it was told as `rq_psn`, which the peer's side chose.
+#[test]
+fn a_loop_is_told_before_psns_that_differ() {
+    let more = request(8, 3, 3).replace(
+        r#""start_psn":5"#,
+        r#""start_psn":999,"peer_expects_psn":100"#,
+    );
+    let line = failure(12, 8, &format!(r#"{more},"peer_process":"alive""#));
+    let line = line.replace(r#""peer":"10.0.0.2""#, r#""peer":"10.0.0.1""#);
+    let line = line.replace(r#""peer_qpn":32"#, r#""peer_qpn":16"#);
+    let text = told(&report(&[&line]));
+    expect(
+        &text,
+        &[
+            "connected with itself, as its dest_qp_num is its own number",
+            "give the number of the peer's queue pair as dest_qp_num",
+        ],
+    );
+    assert!(!text.contains("rq_psn there"), "{text}");
+}
+
 /// Nothing was lost: one side counts from another PSN. Its own side of the run or the peer's says so.
 #[test]
 fn start_psns_that_differ_are_named() {
@@ -721,6 +742,28 @@ fn attempt(process: u32, ns: u64, what: &str, more: &str) -> String {
     format!(
         r#"{{"record":"connection","process":{process},"ns":{ns},"what":"{what}","service":"RDMA_PS_TCP port 7471",{ends}{more}}}"#
     )
+}
+
+/// The side that was asked has sent nothing, so it is not told of silence.
+#[test]
+fn who_was_asked_is_told_of_one_who_left() {
+    let left = |accepted| told(&report(&[&attempt(1, 9, "asker left", accepted)]));
+    let text = left(r#","accepted":false"#);
+    expect(
+        &text,
+        &[
+            "no connection with 10.0.0.2:7471, which had asked for one: it went away before this program answered",
+            "answer each request by rdma_accept or rdma_reject",
+        ],
+    );
+    assert!(
+        !text.contains("sent") && !text.contains("UNREACHABLE"),
+        "{text}"
+    );
+    expect(
+        &left(r#","accepted":true"#),
+        &["before the answer of rdma_accept reached it"],
+    );
 }
 
 #[test]
