@@ -65,11 +65,12 @@ fn of_other_mtus(report: &Report) -> impl Iterator<Item = String> {
         let from = failure.ends.local.as_deref()?;
         Some(format!(
             "{}: QP {:#x} answered an RDMA READ of {}, {from} QP {:#x}, which could not use the answer (status 7): path_mtu \
-             is {own} bytes here, and {theirs} there. Set the smaller one on both sides (ibv_modify_qp to RTR)",
+             is {} here, and {theirs} there. Set the smaller one on both sides (ibv_modify_qp to RTR)",
             report.process(life.process),
             life.ends.qpn,
             report.process(failure.process),
-            failure.ends.qpn
+            failure.ends.qpn,
+            count(own, "byte")
         ))
     });
     told.take(MOST)
